@@ -1,0 +1,199 @@
+# Run `make help` for the targets. Needs Go, git, a C compiler (for -race) and bash.
+#
+# The project is a workspace of several modules (go.work). `./...` stops at the
+# border of a module, so every target works on the patterns of all of them.
+
+SHELL       := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := check
+
+export GOWORK := $(CURDIR)/go.work
+
+GOLANGCI_VERSION  := v2.15.0
+BENCHSTAT_VERSION := v0.0.0-20260908200009-22c9c6c9d4da
+GREMLINS_VERSION  := v0.6.0
+
+# Debian packages that tests need, and the tests that are left out without them.
+DEBIAN_PACKAGES :=
+DEBIAN_TESTS    :=
+
+# Modules that are never released, as directories.
+UNRELEASED := bench tools
+
+FUZZTIME ?= 30s
+BENCH    ?= .
+COUNT    ?= 1
+PKG      ?= ./breaker
+API      ?= api
+
+# Recursive on purpose: targets that do not need them should not ask the go command.
+MODULE_DIRS = $(shell go list -m -f '{{.Dir}}')
+RELEASED    = $(filter-out $(addprefix $(CURDIR)/,$(UNRELEASED)),$(MODULE_DIRS))
+ALL         = $(addsuffix /...,$(MODULE_DIRS))
+BENCH_DIR   = $(CURDIR)/bench
+# Peers under measurement are not ours to test for races.
+RACED       = $(addsuffix /...,$(filter-out $(BENCH_DIR),$(MODULE_DIRS)))
+# The directories, as patterns, of test files in which a line matches $(1).
+dirs_with   = { grep -rlE --include='*_test.go' --exclude-dir=.tmp --exclude-dir=bench '$(1)' . || true; } | xargs -r -n1 dirname | sort -u
+
+# Built tools live outside the checkout: golangci-lint takes minutes on a small
+# machine, and a fresh clone should find what an earlier one has built.
+TOOL_DIR  := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/breakwater/bin
+GOVERSION  = $(shell go env GOVERSION)
+GOLANGCI   = $(TOOL_DIR)/golangci-lint-$(GOLANGCI_VERSION)-$(GOVERSION)
+BENCHSTAT  = $(TOOL_DIR)/benchstat-$(BENCHSTAT_VERSION)-$(GOVERSION)
+GREMLINS   = $(TOOL_DIR)/gremlins-$(GREMLINS_VERSION)-$(GOVERSION)
+
+# install(binary, package@version), in one step from the view of others. Without
+# cgo and with a lazier garbage collector the compiler is some 15 % faster, while
+# the default flags let it share the standard library with our own builds.
+define install
+	if [ ! -x '$(1)' ]; then \
+	  echo 'building $(notdir $(1)) (once for all checkouts)'; \
+	  mkdir -p '$(TOOL_DIR)'; \
+	  tmp=$$(mktemp -d -p '$(TOOL_DIR)'); trap 'rm -rf "$$tmp"' EXIT; \
+	  GOWORK=off GOBIN="$$tmp" CGO_ENABLED=0 GOGC=400 go install -ldflags='-s -w' '$(2)'; \
+	  mv "$$tmp"/* '$(1)'; \
+	fi
+endef
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+##### Everyday
+
+.PHONY: check
+check: fmt-diff fix-diff tidy-diff lint ## Quick check before a commit (default): format, go fix, tidy, lint, short tests
+	go test -race -short $(RACED)
+
+.PHONY: test
+test: deps ## Everything that must hold: vet, lint, tests with -race, allocation tests, bench builds
+	@# -k: a fault that lint finds should not hide one that a test finds.
+	@$(MAKE) --no-print-directory -k vet lint unit
+
+.PHONY: vet
+vet: ## Build and vet every module
+	go build $(ALL)
+	go vet $(ALL)
+
+.PHONY: lint
+lint: ## Run golangci-lint on every module
+	@$(call install,$(GOLANGCI),github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION))
+	GOGC=400 $(GOLANGCI) run $(ALL)
+
+.PHONY: unit
+unit: # The test runs of `make test`, added up.
+	@mkdir -p .tmp && rm -f .tmp/test-summary && go build -o .tmp/testsum ./tools/testsum
+	@echo 'go test -race, allocation tests without it, tests of bench'
+	@{ rc=0; \
+	  go test -json -count=1 -race $(RACED) || rc=1; \
+	  alloc=$$($(call dirs_with,^func TestAlloc)); \
+	  [ -z "$$alloc" ] || go test -json -count=1 -run '^TestAlloc' $$alloc || rc=1; \
+	  go test -json -count=1 $(BENCH_DIR)/... || rc=1; \
+	  exit $$rc; \
+	} | .tmp/testsum -o .tmp/test-summary -modules "$$(go list -m)"
+
+.PHONY: fmt
+fmt: ## Format all code (gofumpt and goimports, as .golangci.yml sets them)
+	@$(call install,$(GOLANGCI),github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION))
+	$(GOLANGCI) fmt
+
+.PHONY: fmt-diff
+fmt-diff:
+	@$(call install,$(GOLANGCI),github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION))
+	$(GOLANGCI) fmt --diff
+
+.PHONY: fix-diff
+fix-diff:
+	go fix -diff $(ALL)
+
+.PHONY: tidy-diff
+tidy-diff:
+	@for dir in $(MODULE_DIRS); do echo "go mod tidy -diff ($${dir#$(CURDIR)})"; go -C "$$dir" mod tidy -diff; done
+
+##### Slower
+
+.PHONY: bench
+bench: ## Run the benchmarks of the root module (BENCH=regexp COUNT=n)
+	go test -run '^$$' -bench '$(BENCH)' -benchmem -count=$(COUNT) ./...
+
+.PHONY: bench-peers
+bench-peers: ## Measure other libraries next to ours
+	go -C bench run ./cmd/peers
+
+.PHONY: fuzz
+fuzz: ## Run each fuzz target for FUZZTIME (30s), one after the other
+	@dirs=$$($(call dirs_with,^func Fuzz)); \
+	[ -n "$$dirs" ] || { echo 'no fuzz targets'; exit 0; }; \
+	go test -list '^Fuzz' $$dirs | awk '/^Fuzz/ {t[++n] = $$1} /^ok/ {for (i = 1; i <= n; i++) print $$2, t[i]; n = 0}' | \
+	while read -r pkg target; do \
+	  echo "$$pkg $$target"; \
+	  go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$pkg" </dev/null; \
+	done
+
+.PHONY: cover
+cover: ## Measure coverage; writes .tmp/cover.html
+	@mkdir -p .tmp
+	go test -coverprofile .tmp/cover.out $(addsuffix /...,$(RELEASED))
+	@go tool cover -html .tmp/cover.out -o .tmp/cover.html
+	@go tool cover -func .tmp/cover.out | tail -n 1
+
+.PHONY: mutate
+mutate: ## Run mutation tests on one package (PKG=./breaker)
+	@$(call install,$(GREMLINS),github.com/go-gremlins/gremlins/cmd/gremlins@$(GREMLINS_VERSION))
+	$(GREMLINS) unleash $(PKG)
+
+.PHONY: cross
+cross: ## Vet every module for other systems and processors
+	@for target in windows/amd64 darwin/arm64 linux/386 linux/arm64; do \
+	  echo "go vet ($$target)"; \
+	  GOOS=$${target%/*} GOARCH=$${target#*/} go vet $(ALL); \
+	done
+
+##### Releases
+
+.PHONY: api
+api: ## Write the public API of every package to api/
+	@rm -rf '$(API)'
+	@go list -f '{{if ne .Name "main"}}{{.ImportPath}} {{.Dir}}{{end}}' $(addsuffix /...,$(RELEASED)) | \
+	{ grep -vE '/internal(/| )' || true; } | \
+	while read -r pkg dir; do \
+	  file=$${dir#$(CURDIR)}; file=$${file#/}; \
+	  file="$(API)/$${file:-breakwater}.txt"; \
+	  mkdir -p "$$(dirname "$$file")"; \
+	  go doc -all "$$pkg" > "$$file"; \
+	done
+
+.PHONY: api-check
+api-check: ## Fail if api/ differs from the code
+	@$(MAKE) --no-print-directory api API=.tmp/api
+	@diff -ru api .tmp/api || { echo 'api/ is out of date: run make api'; exit 1; }
+
+.PHONY: release-check
+release-check: ## Pack every module, then build a user's program and the command from the packages
+	go run ./tools/releasecheck -skip '$(shell echo $(UNRELEASED) | tr ' ' ,)'
+
+##### Tools
+
+.PHONY: tools
+tools: ## Build the pinned tools into the user's cache directory
+	@$(call install,$(GOLANGCI),github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION))
+	@$(call install,$(BENCHSTAT),golang.org/x/perf/cmd/benchstat@$(BENCHSTAT_VERSION))
+	@$(call install,$(GREMLINS),github.com/go-gremlins/gremlins/cmd/gremlins@$(GREMLINS_VERSION))
+	@printf '%s\n' '$(GOLANGCI)' '$(BENCHSTAT)' '$(GREMLINS)'
+
+.PHONY: deps
+deps: ## Install the Debian packages that tests need (as root on Debian)
+	@if [ -z '$(strip $(DEBIAN_PACKAGES))' ]; then \
+	  echo 'deps: tests need no packages of the system'; \
+	elif [ "$$(id -u)" = 0 ] && [ -e /etc/debian_version ]; then \
+	  missing=$$(for p in $(DEBIAN_PACKAGES); do \
+	    dpkg-query -W -f='$${Status}' "$$p" 2>/dev/null | grep -q 'ok installed' || echo "$$p"; \
+	  done); \
+	  [ -z "$$missing" ] || { apt-get -qq update && \
+	    DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends $$missing; }; \
+	  echo 'deps: have $(DEBIAN_PACKAGES)'; \
+	else \
+	  echo 'deps: not root on Debian, so nothing is installed; without $(DEBIAN_PACKAGES) these are left out: $(DEBIAN_TESTS)'; \
+	fi
