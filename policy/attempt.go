@@ -1,0 +1,291 @@
+package policy
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Attempt is one try of a call, as its gates see it. Attempts are pooled: nothing
+// may keep one beyond the method it was handed to.
+type Attempt struct {
+	now, start time.Time
+	pipe       *Pipeline
+	plan       *plan
+	call       Call
+	number     int
+
+	// ctx is the context the function runs under; bound is the same when the
+	// attempt has a timeout. Both are here because the attempt may outlive the
+	// call that began it (a response body), and are cleared when it is recycled.
+	ctx   context.Context //nolint:containedctx // see above
+	bound *deadlineCtx
+	total *deadlineCtx // the call's, once the attempt has outlived it
+
+	entered   uint32 // bit i is set while gate i has let the attempt in
+	admitted  uint32 // bit i is set if gate i did, once all were asked
+	stage     stage
+	noWait    bool
+	discarded bool
+	preset    bool // outcome was set by the function
+	held      bool // a Handle keeps the attempt beyond its function
+	outcome   Outcome
+
+	// state guards an attempt that a Handle refers to: generation and phase. An
+	// attempt that never had a Handle does not touch it.
+	state atomic.Uint64
+
+	stripe uint32 // fixed for life, see stats
+	slots  [MaxGates]Slot
+}
+
+// stage is how far an attempt has come; it decides what a panic means.
+type stage uint8
+
+const (
+	stageAdmission stage = iota // gates are being asked: the attempt did not run
+	stageRunning                // the function runs: a panic is the dependency's failure
+	stageJudging                // the outcome is being classified: a panic there says nothing about the dependency
+)
+
+// The phases of an attempt with a Handle, in the low bits of Attempt.state; the
+// generation is above them and rises when the attempt is recycled, so that a Handle
+// of an earlier use does nothing.
+const (
+	phaseIdle    = iota
+	phaseOpen    // entered, outcome unknown
+	phaseSettled // outcome told, permits still held
+	phaseBusy    // somebody is moving it on
+	phaseBits    = 2
+	phaseMask    = 1<<phaseBits - 1
+)
+
+var (
+	attempts   = sync.Pool{New: func() any { return &Attempt{stripe: nextStripe.Add(1)} }}
+	nextStripe atomic.Uint32
+)
+
+// newAttempt takes an attempt from the pool and starts its clock.
+func (p *Pipeline) newAttempt(ctx context.Context, number int) *Attempt {
+	a := attempts.Get().(*Attempt) //nolint:forcetypeassert,errcheck // the pool holds nothing else
+	a.pipe = p
+	a.plan = p.plan.Load()
+	a.ctx = ctx
+	a.number = number
+	a.stage = stageAdmission
+	a.call = CallFrom(ctx)
+	a.now = p.clock()
+	return a
+}
+
+// recycle returns an attempt whose gates have all been left to the pool.
+func (a *Attempt) recycle() {
+	if a.bound != nil {
+		a.bound.cancel(context.Canceled)
+		a.bound = nil
+	}
+	if a.total != nil {
+		a.total.cancel(context.Canceled)
+		a.total = nil
+	}
+	a.pipe, a.plan, a.ctx = nil, nil, nil
+	a.call = Call{}
+	a.preset, a.held, a.discarded, a.noWait = false, false, false, false
+	attempts.Put(a)
+}
+
+// admit asks the gates in order. On an error nothing stays taken.
+func (a *Attempt) admit() error {
+	ctx, pl := a.ctx, a.plan
+	if a.pipe.shut.Load() {
+		return &RejectedError{Dependency: a.pipe.name, Policy: "pipeline", Reason: ReasonClosed, Err: ErrClosed}
+	}
+	if pl.waits {
+		// Nobody queues for one gate while another is sure to refuse.
+		for i := range pl.gates {
+			g := &pl.gates[i]
+			if g.shadow {
+				continue
+			}
+			if err := g.gate.Peek(a); err != nil {
+				return a.refused(i, err)
+			}
+		}
+	}
+	for i := range pl.gates {
+		g := &pl.gates[i]
+		if g.shadow {
+			a.noWait = true
+			err := g.gate.Enter(ctx, a, i)
+			a.noWait = false
+			if err != nil {
+				a.shadowed(i, err)
+				continue
+			}
+		} else if err := g.gate.Enter(ctx, a, i); err != nil {
+			return a.refused(i, err)
+		}
+		a.entered |= 1 << i
+	}
+	a.admitted = a.entered
+	a.start = a.now
+	if a.number == 1 && pl.retry != nil {
+		pl.retry.First(a.now)
+	}
+	if pl.attemptTimeout > 0 {
+		a.bound = newDeadlineCtx(ctx, a.now.Add(pl.attemptTimeout))
+		a.ctx = a.bound
+	}
+	a.stage = stageRunning
+	return nil
+}
+
+// refused gives back what the gates before i took and completes the error.
+func (a *Attempt) refused(i int, err error) error {
+	a.leave(Outcome{Kind: NotRun}, ^uint32(0))
+	g := &a.plan.gates[i]
+	re, ok := err.(*RejectedError) //nolint:errorlint // a gate's own refusal is never wrapped
+	if !ok {
+		return err // the context ended a wait
+	}
+	re.Dependency, re.Policy = a.pipe.name, g.name
+	g.count(re.Reason)
+	if a.pipe.watched {
+		a.pipe.emit(Event{
+			Kind: EventRejected, Time: time.Now(), Policy: g.name, Attempt: a.number,
+			Reason: re.Reason, RetryAfter: re.RetryAfter, Err: re,
+		})
+	}
+	return re
+}
+
+// shadowed counts a refusal that does not take effect.
+func (a *Attempt) shadowed(i int, err error) {
+	g := &a.plan.gates[i]
+	e := Event{Kind: EventShadow, Policy: g.name, Attempt: a.number, Err: err}
+	if re, ok := err.(*RejectedError); ok { //nolint:errorlint // a gate's own refusal is never wrapped
+		re.Dependency, re.Policy = a.pipe.name, g.name
+		e.Reason, e.RetryAfter = re.Reason, re.RetryAfter
+		g.count(re.Reason)
+	}
+	if a.pipe.watched {
+		e.Time = time.Now()
+		a.pipe.emit(e)
+	}
+}
+
+// leave leaves the gates in mask that the attempt is in, innermost first.
+func (a *Attempt) leave(o Outcome, mask uint32) {
+	for i := len(a.plan.gates) - 1; i >= 0; i-- {
+		bit := uint32(1) << i
+		if a.entered&mask&bit == 0 {
+			continue
+		}
+		// The bit goes first: should Leave panic, the attempt is not left twice.
+		a.entered &^= bit
+		a.plan.gates[i].gate.Leave(a, i, o)
+		a.slots[i].Ref = nil
+	}
+}
+
+// judge makes the outcome of a function that returned err, and stops the clock.
+func (a *Attempt) judge(err error) Outcome {
+	a.stage = stageJudging
+	o := Outcome{Kind: Success}
+	switch {
+	case a.preset:
+		o = a.outcome
+	case err != nil:
+		o = a.plan.classify(a.ctx, err)
+	}
+	a.now = a.pipe.clock()
+	if o.Kind != NotRun { // a refusal further down: the dependency was not reached
+		o.Duration = max(a.now.Sub(a.start), 0)
+	}
+	return o
+}
+
+// settle tells the gates how the attempt ended. Gates that hold a permit are left
+// only if the attempt is not held.
+func (a *Attempt) settle(o Outcome) {
+	mask := ^uint32(0)
+	if a.held {
+		a.outcome = o
+		mask = ^a.plan.holds
+		if a.bound != nil {
+			a.bound.disarm()
+		}
+	}
+	a.leave(o, mask)
+	st := a.pipe.stats.at(a.stripe)
+	if o.Kind != NotRun {
+		st.latency.Record(o.Duration)
+	}
+	if a.discarded {
+		st.discarded.Add(1)
+		if a.pipe.watched {
+			a.pipe.emit(Event{Kind: EventDiscarded, Time: time.Now(), Attempt: a.number, Outcome: o.Kind})
+		}
+	}
+}
+
+// unwind ends an attempt whose function did not return: a panic or
+// [runtime.Goexit], in it, in a gate or in a classifier. The panic goes on with its
+// own stack.
+func (a *Attempt) unwind(span AttemptSpan) {
+	o := Outcome{Kind: NotRun}
+	switch a.stage {
+	case stageAdmission:
+	case stageRunning:
+		o = Outcome{Kind: Failure, Duration: max(a.pipe.clock().Sub(a.start), 0)}
+	case stageJudging:
+		o = Outcome{Kind: Canceled, Duration: max(a.pipe.clock().Sub(a.start), 0)}
+	}
+	a.now = a.start.Add(o.Duration)
+	st := a.pipe.stats.at(a.stripe)
+	st.panics.Add(1)
+	st.attempts[o.Kind].Add(1)
+	if a.held {
+		a.held = false
+		Handle{a: a, gen: a.state.Load() >> phaseBits}.retire()
+	}
+	a.settle(o)
+	if span != nil {
+		span.End(o, nil)
+	}
+	a.recycle()
+}
+
+// handOver leaves a held attempt to its Handle: the call s, if any, is over. A total
+// timeout does not bound what follows, and ends with the attempt.
+func (a *Attempt) handOver(s *callState) {
+	if s != nil && s.total != nil {
+		s.total.disarm()
+		s.held, a.total = true, s.total
+	}
+	a.state.Store(a.state.Load()&^phaseMask | phaseSettled)
+}
+
+// SetOutcome lets the function of [DoAttempt] classify its own attempt; the kind
+// must not be [NotRun]. Duration is filled in by the pipeline.
+func (a *Attempt) SetOutcome(kind Kind, pushback time.Duration) {
+	a.preset = kind != NotRun
+	a.outcome = Outcome{Kind: kind, Pushback: pushback}
+}
+
+// Hold lets the function of [DoAttempt] keep the attempt's permits, and its context,
+// beyond its return: the outcome is settled when the function returns, the rest when
+// the handle is released. It is called at most once per attempt. Should the function
+// panic after it, the handle does nothing.
+func (a *Attempt) Hold() Handle {
+	a.held = true
+	return a.handle(phaseBusy) // until the pipeline has settled the outcome
+}
+
+// handle returns a Handle for the attempt, in the given phase.
+func (a *Attempt) handle(phase uint64) Handle {
+	gen := a.state.Load() >> phaseBits
+	a.state.Store(gen<<phaseBits | phase)
+	return Handle{a: a, gen: gen}
+}

@@ -1,0 +1,247 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+)
+
+// Do calls fn through p: its gates decide whether it runs, its retry policy whether
+// it runs again, its fallback what the caller gets when it failed.
+//
+// The error is nil, a [*RejectedError] when a policy refused the call, the error of
+// fn itself, a [*GaveUpError] around it when something other than the number of
+// attempts ended the call, or the context's error when ctx was done before fn ran.
+// Do blocks as long as fn does, plus waits that the policies are configured for; all
+// waits end with ctx. A nil p calls fn directly.
+//
+// A closure that captures variables costs its caller one allocation; [DoWith] costs
+// none.
+func Do[T any](ctx context.Context, p *Pipeline, fn func(context.Context) (T, error)) (T, error) {
+	v, _, err := do(ctx, p, body[func(context.Context) (T, error), T]{arg: fn, fn: invoke[T]})
+	return v, err
+}
+
+func invoke[T any](ctx context.Context, fn func(context.Context) (T, error)) (T, error) {
+	return fn(ctx)
+}
+
+// DoWith is [Do] for a function that gets what it needs as an argument. With a
+// function that captures nothing, a call that succeeds at once allocates nothing.
+func DoWith[A, T any](ctx context.Context, p *Pipeline, arg A, fn func(context.Context, A) (T, error)) (T, error) {
+	v, _, err := do(ctx, p, body[A, T]{arg: arg, fn: fn})
+	return v, err
+}
+
+// DoAttempt is [DoWith] for adapters: fn is also given the attempt, which it may
+// classify ([Attempt.SetOutcome]) and keep ([Attempt.Hold]). What the context says
+// about the call is replaced by c where c is not nil.
+func DoAttempt[A, T any](ctx context.Context, p *Pipeline, c *Call, arg A, fn func(context.Context, A, *Attempt) (T, error)) (T, error) {
+	v, _, err := do(ctx, p, body[A, T]{arg: arg, attempt: fn, call: c})
+	return v, err
+}
+
+// body is what a call runs.
+type body[A, T any] struct {
+	arg     A
+	fn      func(context.Context, A) (T, error)
+	attempt func(context.Context, A, *Attempt) (T, error) // in place of fn
+	call    *Call
+	typed   *Typed[T] // nil for an untyped call
+}
+
+func (b *body[A, T]) run(ctx context.Context, a *Attempt) (v T, err error) {
+	if b.attempt != nil {
+		return b.attempt(ctx, b.arg, a)
+	}
+	v, err = b.fn(ctx, b.arg)
+	if b.typed != nil && b.typed.classify != nil {
+		a.stage = stageJudging
+		if k := b.typed.classify(v, err); k != NotRun {
+			a.SetOutcome(k, pushbackOf(err))
+		}
+	}
+	return v, err
+}
+
+// do runs a call. Its own code is the path of a call that succeeds at once; all else
+// is handed on.
+func do[A, T any](ctx context.Context, p *Pipeline, b body[A, T]) (T, *degraded, error) {
+	if p == nil {
+		return doBare(ctx, b)
+	}
+	if p.tracer != nil {
+		if tctx, span := p.tracer.StartCall(ctx, p.name); span != nil {
+			return doFull(tctx, p, span, b)
+		}
+	}
+	if p.full {
+		return doFull(ctx, p, nil, b)
+	}
+	v, stripe, o, err := try(ctx, p, nil, 1, b)
+	if o.Kind == Success {
+		p.stats.at(stripe).firstSuccess.Add(1)
+		return v, nil, err
+	}
+	st := p.stats.at(stripe)
+	st.attempts[o.Kind].Add(1)
+	if pl := p.plan.Load(); pl.recovery == nil && len(pl.fallbacks) == 0 && (b.typed == nil || len(b.typed.fallbacks) == 0) {
+		st.calls[o.Kind].Add(1)
+		return v, nil, err
+	}
+	return doFailed(ctx, p, b, v, o, err)
+}
+
+// doFailed goes on after a first attempt that did not succeed.
+func doFailed[A, T any](ctx context.Context, p *Pipeline, b body[A, T], v T, o Outcome, err error) (T, *degraded, error) {
+	s := newCallState(ctx, p, nil, b.call)
+	s.attempts = 1
+	s.record(o, err)
+	s.recover(func(ctx context.Context) { step(ctx, s, b, &v) })
+	return finish(s, b, v)
+}
+
+// doFull runs a call that is bounded, followed by a tracer, or passes through
+// failsafe-go policies.
+func doFull[A, T any](ctx context.Context, p *Pipeline, span CallSpan, b body[A, T]) (v T, deg *degraded, err error) {
+	s := newCallState(ctx, p, span, b.call)
+	defer s.end(&deg, &err)
+	next := func(ctx context.Context) { step(ctx, s, b, &v) }
+	if len(s.plan.foreign) > 0 {
+		if out := s.compose(next, func() any { return v }); s.replaced {
+			v, s.err = as[T](out, s.err)
+		}
+	} else {
+		next(s.ctx)
+		s.recover(next)
+	}
+	return finish(s, b, v)
+}
+
+// step makes an attempt of a call that is off the fast path. The value of the last
+// attempt that ran is kept.
+func step[A, T any](ctx context.Context, s *callState, b body[A, T], v *T) {
+	s.begin()
+	got, stripe, o, err := try(ctx, s.p, s, s.attempts, b)
+	s.p.stats.at(stripe).attempts[o.Kind].Add(1)
+	if o.Kind != NotRun || err == nil {
+		*v = got
+	}
+	s.record(o, err)
+}
+
+// finish makes the call's result, with the help of a fallback if it needs one.
+func finish[A, T any](s *callState, b body[A, T], v T) (T, *degraded, error) {
+	err := s.result()
+	s.p.stats.first().calls[s.out.Kind].Add(1)
+	if s.out.Kind == Success {
+		return v, nil, err
+	}
+	f, ok := s.failure(err)
+	if !ok {
+		return v, nil, err
+	}
+	if b.typed != nil {
+		for i := range b.typed.fallbacks {
+			fb := &b.typed.fallbacks[i]
+			if !fb.fb.Handles(f) {
+				continue
+			}
+			ans, ferr := fb.fb.Answer(s.outer, f)
+			s.answered(fb.name, &fb.served, &fb.failed, ferr)
+			if ferr == nil {
+				return ans.Value, &degraded{cause: f.Err, age: ans.Age}, nil
+			}
+			err = errors.Join(err, ferr)
+		}
+	}
+	for i := range s.plan.fallbacks {
+		fb := &s.plan.fallbacks[i]
+		if !fb.fb.Handles(f) {
+			continue
+		}
+		ans, ferr := fb.fb.Answer(s.outer, f)
+		var val T
+		if ferr == nil {
+			val, ferr = as[T](ans.Value, nil)
+		}
+		s.answered(fb.name, &fb.served, &fb.failed, ferr)
+		if ferr == nil {
+			return val, &degraded{cause: f.Err, age: ans.Age}, nil
+		}
+		err = errors.Join(err, ferr)
+	}
+	return v, nil, err
+}
+
+// as converts a value that lost its type; err is passed on.
+func as[T any](v any, err error) (T, error) {
+	t, ok := v.(T)
+	if !ok && v != nil && err == nil {
+		err = fmt.Errorf("policy: a fallback answered with a %T where the call returns a %s", v, reflect.TypeFor[T]())
+	}
+	return t, err
+}
+
+// degraded says what a fallback answered for.
+type degraded struct {
+	cause error
+	age   time.Duration
+}
+
+// doBare runs a call without a pipeline.
+func doBare[A, T any](ctx context.Context, b body[A, T]) (T, *degraded, error) {
+	if b.attempt == nil {
+		v, err := b.fn(ctx, b.arg)
+		return v, nil, err
+	}
+	// An adapter's function wants an attempt: it gets one of a pipeline that has
+	// no policies.
+	p := &Pipeline{base: time.Now(), stats: &stats{stripes: make([]stripe, 1)}}
+	p.plan.Store(&plan{})
+	return do(ctx, p, b)
+}
+
+// try makes one attempt; s is nil on the fast path. It returns the stripe to count
+// on.
+//
+// There is no recover: a panic of the function passes with its own stack, and the
+// deferred function, which also runs on [runtime.Goexit], only gives back what the
+// attempt holds.
+func try[A, T any](ctx context.Context, p *Pipeline, s *callState, number int, b body[A, T]) (v T, stripe uint32, o Outcome, err error) {
+	if err = contextError(ctx); err != nil {
+		return v, 0, Outcome{}, err
+	}
+	var span AttemptSpan
+	if s != nil && s.span != nil {
+		ctx, span = s.span.StartAttempt(ctx, number)
+	}
+	a := p.newAttempt(ctx, number)
+	stripe = a.stripe
+	returned := false
+	defer func() {
+		if !returned {
+			a.unwind(span)
+		}
+	}()
+	if b.call != nil {
+		a.call = *b.call
+	}
+	if err = a.admit(); err == nil {
+		v, err = b.run(a.ctx, a)
+		o = a.judge(err)
+		a.settle(o)
+	}
+	returned = true
+	if span != nil {
+		span.End(o, err)
+	}
+	if a.held {
+		a.handOver(s)
+	} else {
+		a.recycle()
+	}
+	return v, stripe, o, err
+}

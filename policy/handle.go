@@ -1,0 +1,190 @@
+package policy
+
+import (
+	"context"
+	"runtime"
+	"time"
+)
+
+// Handle is an attempt that was entered by hand with [Pipeline.Enter], or kept by
+// [Attempt.Hold]. It is a value; copies refer to the same attempt. Its methods may
+// be called from any goroutine and any number of times: each step happens once, and
+// a handle whose attempt has been released does nothing. The zero Handle does
+// nothing.
+type Handle struct {
+	a   *Attempt
+	gen uint64
+}
+
+// Enter lets one attempt in by hand, for callers that must hold a permit past the
+// return of a function. It never retries and never falls back.
+//
+//	h, err := p.Enter(ctx)
+//	if err != nil {
+//		return err // a *RejectedError, or the context's error
+//	}
+//	defer h.Release() // a panic before Leave counts as a failure
+//	err = work(h.Context())
+//	h.Leave(err)
+//
+// It blocks only where a gate of the pipeline waits. A nil pipeline lets everything
+// in.
+func (p *Pipeline) Enter(ctx context.Context) (Handle, error) {
+	if p == nil {
+		return Handle{}, nil
+	}
+	if err := contextError(ctx); err != nil {
+		p.stats.first().calls[NotRun].Add(1)
+		return Handle{}, err
+	}
+	a := p.newAttempt(ctx, 1)
+	admitted := false
+	defer func() {
+		if !admitted {
+			a.unwind(nil)
+		}
+	}()
+	err := a.admit()
+	admitted = true
+	if err != nil {
+		st := p.stats.at(a.stripe)
+		st.calls[NotRun].Add(1)
+		st.attempts[NotRun].Add(1)
+		a.recycle()
+		return Handle{}, err
+	}
+	a.held = true
+	return a.handle(phaseOpen), nil
+}
+
+// Context returns the context that the attempt runs under, which ends with the
+// attempt's timeout and when the handle is released. It is
+// [context.Background] for a zero or released Handle.
+func (h Handle) Context() context.Context {
+	if h.a == nil || h.a.state.Load()>>phaseBits != h.gen {
+		return context.Background()
+	}
+	return h.a.ctx
+}
+
+// Leave ends the attempt with the error of the work, which is classified as in [Do].
+// It reports whether the outcome counted: false when the handle was left or released
+// before, or when a policy ignored the outcome because it came too late.
+func (h Handle) Leave(err error) bool {
+	if !h.take(phaseOpen) {
+		return false
+	}
+	defer h.finish() // also when a classifier panics
+	return h.settle(err)
+}
+
+// Settle tells the outcome of the attempt and gives back everything but held permits
+// and the context; the attempt's timeout no longer runs. The kind must not be
+// [NotRun]. It reports what [Handle.Leave] reports.
+func (h Handle) Settle(kind Kind, pushback time.Duration) bool {
+	if !h.take(phaseOpen) {
+		return false
+	}
+	defer h.put(phaseSettled)
+	h.a.SetOutcome(kind, pushback)
+	return h.settle(nil)
+}
+
+// Amend corrects the outcome of an attempt that was settled as a success: what
+// followed (the rest of a response) failed with the given kind. It must come before
+// Release, and reports whether it did anything.
+func (h Handle) Amend(kind Kind) bool {
+	if !h.take(phaseSettled) {
+		return false
+	}
+	defer h.put(phaseSettled)
+	a := h.a
+	if a.outcome.Kind != Success {
+		return false
+	}
+	a.now = a.pipe.clock()
+	a.outcome = Outcome{Kind: kind, Duration: max(a.now.Sub(a.start), 0)}
+	for i := range a.plan.gates {
+		if g, ok := a.plan.gates[i].gate.(Amender); ok && a.admitted&(1<<i) != 0 {
+			g.Amend(a, i, a.outcome)
+		}
+	}
+	return true
+}
+
+// Release gives back all that the attempt still holds and ends its context. An
+// attempt whose outcome was never told counts as failed. Further calls do nothing.
+func (h Handle) Release() { h.end() }
+
+// Abandon is Release for an attempt that nobody released in time, such as that of a
+// response body which was never closed: it is counted as abandoned too.
+func (h Handle) Abandon() {
+	if p := h.end(); p != nil {
+		p.stats.abandoned.Add(1)
+	}
+}
+
+// end releases the attempt and returns its pipeline, or nil when there was nothing
+// to release.
+func (h Handle) end() *Pipeline {
+	switch {
+	case h.take(phaseSettled):
+	case h.take(phaseOpen):
+		h.a.SetOutcome(Failure, 0)
+		h.settle(nil)
+	default:
+		return nil
+	}
+	p := h.a.pipe
+	h.finish()
+	return p
+}
+
+// take moves the attempt from the given phase to busy. It waits for another
+// goroutine that is moving it on, which never takes longer than leaving the gates.
+func (h Handle) take(phase uint64) bool {
+	if h.a == nil {
+		return false
+	}
+	for {
+		switch h.a.state.Load() {
+		case h.gen<<phaseBits | phase:
+			if h.a.state.CompareAndSwap(h.gen<<phaseBits|phase, h.gen<<phaseBits|phaseBusy) {
+				return true
+			}
+		case h.gen<<phaseBits | phaseBusy:
+			runtime.Gosched()
+		default:
+			return false
+		}
+	}
+}
+
+func (h Handle) put(phase uint64) { h.a.state.Store(h.gen<<phaseBits | phase) }
+
+// settle judges and settles an attempt entered by hand, and counts it.
+func (h Handle) settle(err error) (counted bool) {
+	a := h.a
+	o := Outcome{Kind: Canceled} // what a panic in a classifier leaves
+	defer func() {
+		a.settle(o)
+		counted = !a.discarded
+		st := a.pipe.stats.at(a.stripe)
+		st.calls[o.Kind].Add(1)
+		st.attempts[o.Kind].Add(1)
+	}()
+	o = a.judge(err)
+	return
+}
+
+// finish leaves the gates that are still held and recycles the attempt, which must
+// be busy.
+func (h Handle) finish() {
+	a := h.a
+	a.leave(a.outcome, ^uint32(0))
+	h.retire()
+	a.recycle()
+}
+
+// retire ends the generation: every copy of the handle is dead from here on.
+func (h Handle) retire() { h.a.state.Store((h.gen + 1) << phaseBits) }

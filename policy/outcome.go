@@ -1,0 +1,188 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+)
+
+// Kind says how an attempt ended. It is a closed set: the same value feeds the
+// breaker, the retry policy, the limits and the metrics, so that all of them agree.
+//
+// Slow is not a Kind: it is the breaker's judgement of [Outcome.Duration], so an
+// attempt can be both failed and slow.
+type Kind uint8
+
+// The kinds of outcome.
+const (
+	// NotRun means that the attempt never ran: a gate refused it, or its context
+	// was already done. It is the zero value. A classifier that returns it leaves
+	// the decision to the default classification.
+	NotRun Kind = iota
+
+	// Success means that the dependency answered.
+	Success
+
+	// Failure means that the dependency failed, or that the function panicked.
+	Failure
+
+	// Timeout means that a deadline expired while the attempt ran, whoever set it.
+	Timeout
+
+	// Busy means that the dependency said it is overloaded (HTTP 503, a full
+	// queue). It counts as a failure.
+	Busy
+
+	// Throttled means that the dependency refused because its caller is over a
+	// limit (HTTP 429, quota). The dependency is healthy, so a breaker does not
+	// count it as a failure.
+	Throttled
+
+	// Permanent means that the dependency answered and the answer is an error which
+	// another attempt cannot change (bad input, not found). The dependency is
+	// healthy: a breaker counts it as a success, a retry policy never retries it.
+	Permanent
+
+	// Canceled means that the caller gave up. It is neutral everywhere.
+	Canceled
+
+	// NumKinds is the number of kinds, for arrays indexed by Kind.
+	NumKinds
+)
+
+var kindNames = [NumKinds]string{
+	"not_run", "success", "failure", "timeout", "busy", "throttled", "permanent", "canceled",
+}
+
+// String returns the kind's name in lower case, as metrics and logs show it.
+func (k Kind) String() string {
+	if k < NumKinds {
+		return kindNames[k]
+	}
+	return "unknown"
+}
+
+// IsFailure reports whether the kind says that the dependency is unhealthy:
+// [Failure], [Timeout] or [Busy].
+func (k Kind) IsFailure() bool { return k == Failure || k == Timeout || k == Busy }
+
+// IsAnswer reports whether the kind says that the dependency is healthy and
+// answered: [Success] or [Permanent].
+func (k Kind) IsAnswer() bool { return k == Success || k == Permanent }
+
+// Outcome is how an attempt ended.
+type Outcome struct {
+	// Kind is the classification of the attempt.
+	Kind Kind
+
+	// Duration is the time from the moment the last gate let the attempt in until
+	// the function returned. Time spent in the pipeline's own queues is not in it.
+	// It is never negative, and zero for an attempt that did not run.
+	Duration time.Duration
+
+	// Pushback is the dependency's own wish: how long to stay away (Retry-After).
+	// Zero means that it said nothing; negative means that it asked never to be
+	// asked again for this call.
+	Pushback time.Duration
+}
+
+// classifiedError is an error that carries its own classification.
+type classifiedError struct {
+	err      error
+	kind     Kind
+	pushback time.Duration
+}
+
+func (e *classifiedError) Error() string { return e.err.Error() }
+func (e *classifiedError) Unwrap() error { return e.err }
+
+// AsPermanent marks err as [Permanent]: it is returned to the caller, never
+// retried, and does not count against the dependency. The mark survives wrapping.
+// A nil error stays nil.
+func AsPermanent(err error) error { return mark(err, Permanent, 0) }
+
+// AsBusy marks err as [Busy], with the time the dependency asked to be left alone
+// for; zero means that it did not say. A nil error stays nil.
+func AsBusy(err error, retryAfter time.Duration) error { return mark(err, Busy, retryAfter) }
+
+// AsThrottled marks err as [Throttled], with the time after which the dependency
+// accepts calls again; zero means that it did not say. A nil error stays nil.
+func AsThrottled(err error, retryAfter time.Duration) error {
+	return mark(err, Throttled, retryAfter)
+}
+
+func mark(err error, kind Kind, pushback time.Duration) error {
+	if err == nil {
+		return nil
+	}
+	return &classifiedError{err: err, kind: kind, pushback: pushback}
+}
+
+// Classify is the default classification of an attempt that ran under ctx and
+// returned err. Duration is left zero. In this order:
+//
+//   - nil is a [Success]
+//   - if the caller has cancelled ctx, any error is [Canceled]
+//   - a mark set by [AsPermanent], [AsBusy] or [AsThrottled], also deep inside
+//   - a [*RejectedError] of a pipeline further down is [NotRun], with its
+//     retry-after as pushback: the dependency was not reached, so nobody counts it
+//   - a deadline that expired (of ctx, of the attempt, of a socket) is a [Timeout]
+//   - an error that matches [context.Canceled] is [Canceled]
+//   - anything else is a [Failure]
+func Classify(ctx context.Context, err error) Outcome {
+	if err == nil {
+		return Outcome{Kind: Success}
+	}
+	ctxErr := ctx.Err()
+	if errors.Is(ctxErr, context.Canceled) {
+		return Outcome{Kind: Canceled}
+	}
+	if ce, ok := errors.AsType[*classifiedError](err); ok {
+		return Outcome{Kind: ce.kind, Pushback: ce.pushback}
+	}
+	if re, ok := errors.AsType[*RejectedError](err); ok {
+		if re.RetryAfter == Never {
+			return Outcome{Kind: NotRun, Pushback: -1}
+		}
+		return Outcome{Kind: NotRun, Pushback: re.RetryAfter}
+	}
+	if ctxErr != nil || isTimeout(err) {
+		return Outcome{Kind: Timeout}
+	}
+	if errors.Is(err, context.Canceled) {
+		return Outcome{Kind: Canceled}
+	}
+	return Outcome{Kind: Failure}
+}
+
+func isTimeout(err error) bool {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
+		return true
+	}
+	ne, ok := errors.AsType[net.Error](err)
+	return ok && ne.Timeout()
+}
+
+// pushbackOf returns the pushback that err carries, 0 when it carries none.
+func pushbackOf(err error) time.Duration {
+	if ce, ok := errors.AsType[*classifiedError](err); ok {
+		return ce.pushback
+	}
+	return 0
+}
+
+// contextError returns the error of a context that is done, with its cause, and nil
+// for one that is not.
+func contextError(ctx context.Context) error {
+	err := ctx.Err()
+	if err == nil {
+		return nil
+	}
+	if cause := context.Cause(ctx); !errors.Is(err, cause) {
+		return fmt.Errorf("%w: %w", err, cause)
+	}
+	return err
+}

@@ -1,0 +1,381 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/breakwater-go/breakwater/internal/engine"
+)
+
+// Pipeline guards one dependency: every call to it goes through the same policies
+// and shares their state, whatever it returns. All methods are safe for concurrent
+// use. A nil Pipeline runs the function and nothing else.
+type Pipeline struct {
+	name string
+	base time.Time // the clock's origin
+	plan atomic.Pointer[plan]
+
+	stats     *stats
+	observers []Observer
+	watched   bool // there are observers
+	tracer    Tracer
+	total     time.Duration
+	full      bool // every call takes the long way: a total timeout, or failsafe-go policies
+	warnings  []string
+
+	shut    atomic.Bool
+	mu      sync.Mutex
+	cancels []func() // subscriptions
+	closers []Closer
+	closed  bool
+}
+
+// plan is the immutable list of a pipeline's policies. An attempt leaves through the
+// plan it entered.
+type plan struct {
+	gates          []planGate
+	holds          uint32 // bit i is set when gate i is left at release
+	waits          bool   // some gate may wait or do I/O
+	retry          Retrier
+	retryStats     *reactorStats
+	attemptTimeout time.Duration
+	fallbacks      []planFallback
+	classifiers    []func(error) Kind
+	foreign        []*engine.Foreign
+	recovery       *recovery
+
+	parts []Part // outermost first, for snapshots
+}
+
+type planGate struct {
+	gate     Gate
+	name     string
+	kind     string
+	shadow   bool
+	rejected [NumReasons]atomic.Uint64
+}
+
+func (g *planGate) count(r Reason) {
+	if r >= NumReasons {
+		r = ReasonUnknown
+	}
+	g.rejected[r].Add(1)
+}
+
+type reactorStats struct {
+	name    string
+	stopped [NumStops]atomic.Uint64
+}
+
+type planFallback struct {
+	name           string
+	fb             Fallback[any]
+	served, failed atomic.Uint64
+}
+
+// New builds the pipeline of the dependency called name. The policies may be listed
+// in any order; they are sorted into the default one, outermost first: fallback,
+// total timeout, retry, then for each attempt rate limit, bulkhead, breaker, attempt
+// timeout. [Ordered] keeps the order of gates.
+//
+// The error joins everything that is wrong, each as a [*ConfigError] that reads like
+// "inventory.retry.MaxAttempts: …".
+func New(name string, policies ...Policy) (*Pipeline, error) {
+	p := &Pipeline{name: name, base: time.Now(), stats: newStats()}
+	pl, err := p.build(policies)
+	if err != nil {
+		return nil, err
+	}
+	p.plan.Store(pl)
+	for i := range pl.gates {
+		g := &pl.gates[i]
+		if e, ok := g.gate.(Emitter); ok && p.watched {
+			p.cancels = append(p.cancels, e.Subscribe(func(ev Event) {
+				ev.Policy = g.name
+				p.emit(ev)
+			}))
+		}
+	}
+	return p, nil
+}
+
+func (p *Pipeline) build(policies []Policy) (*plan, error) {
+	var errs []error
+	if p.name == "" || len(p.name) > 128 || strings.ContainsFunc(p.name, func(r rune) bool { return r < ' ' || r == '\uFFFD' }) {
+		errs = append(errs, &ConfigError{Field: "name", Value: fmt.Sprintf("%q", p.name), Want: "want 1 to 128 bytes of printable UTF-8: it is the dependency label everywhere"})
+	}
+	var parts []Part
+	ordered := false
+	for _, pol := range policies {
+		list := []Policy{pol}
+		if o, ok := pol.(orderedPolicies); ok {
+			ordered = true
+			list = o
+		}
+		for _, pol := range list {
+			if pol == nil {
+				errs = append(errs, &ConfigError{Dependency: p.name, Field: "policies", Want: "a nil policy is in the list"})
+				continue
+			}
+			part, err := pol.BuildPolicy()
+			if part.Name == "" {
+				part.Name = part.Kind
+			}
+			if err != nil {
+				errs = append(errs, inPipeline(err, p.name, part.Name)...)
+				continue
+			}
+			parts = append(parts, part)
+		}
+	}
+	if !ordered {
+		slices.SortStableFunc(parts, func(a, b Part) int { return a.Place - b.Place })
+	}
+	pl, err := p.assemble(parts)
+	if err = errors.Join(append(errs, err)...); err != nil {
+		return nil, err
+	}
+	return pl, nil
+}
+
+// assemble checks the parts against each other and makes a plan of them.
+func (p *Pipeline) assemble(parts []Part) (*plan, error) {
+	pl := &plan{}
+	var errs []error
+	fail := func(part Part, want string) {
+		errs = append(errs, &ConfigError{Dependency: p.name, Policy: part.Name, Want: want})
+	}
+	names := map[string]bool{}
+	single := map[string]string{}
+	once := func(part Part, kind string) {
+		if first, dup := single[kind]; dup {
+			fail(part, fmt.Sprintf("a pipeline has one %s policy, and %q is there already", kind, first))
+		}
+		single[kind] = part.Name
+	}
+	gates := 0
+	for _, part := range parts {
+		labelled := part.Gate != nil || part.Retry != nil || part.Fallback != nil || part.Timeouts != nil
+		if labelled && names[part.Name] {
+			fail(part, "the name is used twice in this pipeline; set Name to tell the policies apart")
+		}
+		names[part.Name] = names[part.Name] || labelled
+		for _, w := range part.Warnings {
+			p.warnings = append(p.warnings, p.name+"."+part.Name+": "+w)
+		}
+		switch {
+		case part.Gate != nil:
+			gates++
+			pl.waits = pl.waits || (part.Waits && !part.Shadow)
+		case part.Retry != nil:
+			once(part, "retry")
+			pl.retry = part.Retry
+			pl.retryStats = &reactorStats{name: part.Name}
+		case part.Timeouts != nil:
+			once(part, "timeout")
+			pl.attemptTimeout, p.total = part.Timeouts.Attempt, part.Timeouts.Total
+		case part.Observer != nil:
+			p.observers = append(p.observers, part.Observer)
+		case part.Tracer != nil:
+			once(part, "tracer")
+			p.tracer = part.Tracer
+		case part.Classify != nil:
+			pl.classifiers = append(pl.classifiers, part.Classify)
+		case part.Foreign != nil:
+			pl.foreign = append(pl.foreign, part.Foreign)
+		case part.Fallback == nil:
+			fail(part, "the policy contributes nothing to a pipeline")
+		}
+		if c, ok := closerOf(part); ok {
+			p.closers = append(p.closers, c)
+		}
+	}
+	if gates > MaxGates {
+		errs = append(errs, &ConfigError{Dependency: p.name, Field: "policies", Value: gates, Want: fmt.Sprintf("want at most %d gates; nest two pipelines instead", MaxGates)})
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	pl.fill(parts, gates)
+	pl.recovery = newRecovery(pl)
+	p.watched = len(p.observers) > 0
+	p.full = p.total > 0 || len(pl.foreign) > 0
+	return pl, nil
+}
+
+// fill places gates and fallbacks, whose counters must not move afterwards, and
+// lists the parts outermost first.
+func (pl *plan) fill(parts []Part, gates int) {
+	pl.gates = make([]planGate, gates)
+	pl.fallbacks = make([]planFallback, len(slices.DeleteFunc(slices.Clone(parts), func(p Part) bool { return p.Fallback == nil })))
+	g, f := 0, 0
+	var fallbacks, timeouts, retries, inner []Part
+	for _, part := range parts {
+		switch {
+		case part.Gate != nil:
+			pg := &pl.gates[g]
+			pg.gate, pg.name, pg.kind, pg.shadow = part.Gate, part.Name, part.Kind, part.Shadow
+			if part.Holds {
+				pl.holds |= 1 << g
+			}
+			g++
+			inner = append(inner, part)
+		case part.Fallback != nil:
+			pl.fallbacks[f].name, pl.fallbacks[f].fb = part.Name, part.Fallback
+			f++
+			fallbacks = append(fallbacks, part)
+		case part.Timeouts != nil:
+			timeouts = append(timeouts, part)
+		case part.Retry != nil:
+			retries = append(retries, part)
+		}
+	}
+	pl.parts = slices.Concat(fallbacks, timeouts, retries, inner)
+}
+
+func closerOf(part Part) (Closer, bool) {
+	switch {
+	case part.Gate != nil:
+		c, ok := part.Gate.(Closer)
+		return c, ok
+	case part.Retry != nil:
+		c, ok := part.Retry.(Closer)
+		return c, ok
+	case part.Fallback != nil:
+		c, ok := part.Fallback.(Closer)
+		return c, ok
+	}
+	return nil, false
+}
+
+// classify judges the error of an attempt that ran under ctx. The caller's own
+// cancellation comes first; then the pipeline's classifiers, then the default.
+func (pl *plan) classify(ctx context.Context, err error) Outcome {
+	if len(pl.classifiers) > 0 && !errors.Is(ctx.Err(), context.Canceled) {
+		for _, f := range pl.classifiers {
+			if k := f(err); k != NotRun {
+				return Outcome{Kind: k, Pushback: pushbackOf(err)}
+			}
+		}
+	}
+	return Classify(ctx, err)
+}
+
+// clock reads the time, with its monotonic part, at half the cost of [time.Now].
+func (p *Pipeline) clock() time.Time { return p.base.Add(time.Since(p.base)) }
+
+// Name returns the dependency's name.
+func (p *Pipeline) Name() string {
+	if p == nil {
+		return ""
+	}
+	return p.name
+}
+
+// Warnings returns settings that work and are likely to surprise, one sentence
+// each.
+func (p *Pipeline) Warnings() []string {
+	if p == nil {
+		return nil
+	}
+	return slices.Clone(p.warnings)
+}
+
+// emit hands an event to the observers.
+func (p *Pipeline) emit(e Event) {
+	e.Dependency = p.name
+	for _, o := range p.observers {
+		notify(o.OnEvent, e)
+	}
+}
+
+// Close makes the pipeline refuse every further attempt with [ReasonClosed], ends
+// its subscriptions and closes the policies that hold something. Calls that are
+// running finish under the policies they entered. It returns when that is done or
+// ctx ends; further calls do nothing.
+func (p *Pipeline) Close(ctx context.Context) error {
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil
+	}
+	p.closed = true
+	p.shut.Store(true)
+	for _, cancel := range p.cancels {
+		cancel()
+	}
+	var errs []error
+	for _, c := range p.closers {
+		errs = append(errs, c.Close(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// Snapshot returns the state of the pipeline and of each of its policies.
+func (p *Pipeline) Snapshot() Snapshot {
+	if p == nil {
+		return Snapshot{}
+	}
+	now := p.clock()
+	pl := p.plan.Load()
+	snap := Snapshot{Dependency: p.name, Time: time.Now()}
+	p.stats.addTo(&snap)
+	g, f := 0, 0
+	for _, part := range pl.parts {
+		ps := describe(part, now)
+		ps.Name, ps.Kind, ps.Shadow = part.Name, part.Kind, part.Shadow
+		switch {
+		case part.Gate != nil:
+			for r := range NumReasons {
+				ps.Rejected[r] = pl.gates[g].rejected[r].Load()
+			}
+			g++
+		case part.Fallback != nil:
+			ps.Fallback = &FallbackSnapshot{Served: pl.fallbacks[f].served.Load(), Failed: pl.fallbacks[f].failed.Load()}
+			f++
+		case part.Timeouts != nil:
+			ps.Timeouts = part.Timeouts
+		case part.Retry != nil:
+			if ps.Retry == nil {
+				ps.Retry = &RetrySnapshot{}
+			}
+			for s := range NumStops {
+				ps.Retry.Stopped[s] = pl.retryStats.stopped[s].Load()
+			}
+		}
+		snap.Policies = append(snap.Policies, ps)
+	}
+	return snap
+}
+
+// describe asks the policy behind a part for its state.
+func describe(part Part, now time.Time) PolicySnapshot {
+	for _, v := range []any{part.Gate, part.Retry} {
+		if s, ok := v.(Snapshotter); ok {
+			return s.Snapshot(now)
+		}
+	}
+	return PolicySnapshot{}
+}
+
+// orderedPolicies is the list of [Ordered].
+type orderedPolicies []Policy
+
+// BuildPolicy implements [Policy]; [New] takes the list apart instead.
+func (orderedPolicies) BuildPolicy() (Part, error) {
+	return Part{}, &ConfigError{Field: "policies", Want: "Ordered does not nest"}
+}
+
+// Ordered makes [New] keep the order of the gates as they are listed, outermost
+// first. Fallback, timeouts and retry stay where they always are, around the gates:
+// to put a gate around a retry, nest two pipelines.
+func Ordered(policies ...Policy) Policy { return orderedPolicies(policies) }

@@ -1,0 +1,329 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync/atomic"
+	"time"
+
+	"github.com/failsafe-go/failsafe-go"
+	"github.com/failsafe-go/failsafe-go/retrypolicy"
+)
+
+// A call that did not succeed at once is run by failsafe-go: an executor, built once
+// with the pipeline, is first handed the outcome that already happened and then
+// makes further attempts, each through the gates again. What it asks about an
+// outcome (retry it? after which delay?) is answered by the pipeline's [Retrier],
+// once per attempt and before any sleep.
+
+// callState is a call that left the fast path.
+type callState struct {
+	p     *Pipeline
+	plan  *plan
+	outer context.Context //nolint:containedctx // the caller's context
+	ctx   context.Context //nolint:containedctx // the same, bounded by the total timeout
+	total *deadlineCtx    // ctx, when there is a total timeout
+	span  CallSpan
+	call  Call
+
+	started time.Time
+	next    func(context.Context) // makes the next attempt and records it
+
+	attempts  int     // made so far, refused ones included
+	ran       int     // of these, the ones that ran
+	out       Outcome // of the last one
+	err       error   // of the last one
+	lastOut   Outcome // of the last one that ran
+	lastErr   error   // of the last one that ran
+	delay     time.Duration
+	scheduled bool // another attempt was decided for and has not begun
+	fresh     bool // an attempt was made since a foreign policy last answered
+	replaced  bool // a foreign policy replaced the attempt's result
+	held      bool // an attempt outlives the call, and the total timeout with it
+	stop      Stop
+}
+
+func newCallState(ctx context.Context, p *Pipeline, span CallSpan, call *Call) *callState {
+	s := &callState{p: p, plan: p.plan.Load(), outer: ctx, ctx: ctx, span: span, started: p.clock()}
+	if call != nil {
+		s.call = *call
+	} else {
+		s.call = CallFrom(ctx)
+	}
+	if p.total > 0 {
+		s.total = newDeadlineCtx(ctx, s.started.Add(p.total))
+		s.ctx = s.total
+	}
+	return s
+}
+
+// begin is called before each attempt.
+func (s *callState) begin() {
+	s.attempts++
+	if s.scheduled {
+		s.scheduled = false
+		s.p.stats.first().retries.Add(1)
+	}
+}
+
+// record is called after each attempt.
+func (s *callState) record(o Outcome, err error) {
+	s.out, s.err, s.fresh = o, err, true
+	if o.Kind != NotRun {
+		s.ran++
+		s.lastOut, s.lastErr = o, err
+	}
+}
+
+// recovery is the executor of a plan with a retry policy.
+type recovery struct {
+	executor failsafe.Executor[any]
+}
+
+func newRecovery(pl *plan) *recovery {
+	if pl.retry == nil {
+		return nil
+	}
+	r := retryPolicy(
+		func(v any, _ error) *callState { return stateOf(v) },
+		func(e failsafe.ExecutionAttempt[any]) *callState { return stateOf(e.LastResult()) },
+	)
+	return &recovery{executor: failsafe.With[any](r)}
+}
+
+// retryPolicy makes the failsafe-go policy that asks the Retrier of a call.
+func retryPolicy(of func(any, error) *callState, delayed func(failsafe.ExecutionAttempt[any]) *callState) failsafe.Policy[any] {
+	return retrypolicy.NewBuilder[any]().
+		WithMaxAttempts(-1). // the Retrier counts
+		HandleIf(func(v any, err error) bool { return of(v, err).out.Kind != Success }).
+		// Asked last, before the sleep, and once for each attempt that failed.
+		AbortIf(func(v any, err error) bool { return !of(v, err).again() }).
+		WithDelayFunc(func(e failsafe.ExecutionAttempt[any]) time.Duration { return delayed(e).delay }).
+		ReturnLastFailure().
+		Build()
+}
+
+// stateOf returns the call behind the value that travels through the executor of a
+// plan.
+func stateOf(v any) *callState {
+	return v.(*callState) //nolint:forcetypeassert,errcheck // the pipeline's own executor carries nothing else
+}
+
+// recover makes further attempts while the retry policy asks for them. The first
+// attempt has been recorded.
+func (s *callState) recover(next func(context.Context)) {
+	if s.plan.recovery == nil || s.out.Kind == Success {
+		return
+	}
+	handed := false
+	// What the executor returns is of no use: it replaces the error of a call
+	// whose context is done. The state knows.
+	_, _ = s.plan.recovery.executor.WithContext(s.ctx).Get(func() (any, error) {
+		if handed {
+			next(s.ctx)
+		}
+		handed = true
+		return s, s.err
+	})
+	s.interrupted()
+}
+
+// compose runs a call of a pipeline that holds failsafe-go policies: they see every
+// attempt, the first one too, and the call's own values, so the executor is put
+// together for the call. It returns their value where replaced says so.
+func (s *callState) compose(next func(context.Context), value func() any) any {
+	var policies []failsafe.Policy[any]
+	if s.plan.retry != nil {
+		policies = append(policies, retryPolicy(
+			func(_ any, err error) *callState { s.foreign(err); return s },
+			func(failsafe.ExecutionAttempt[any]) *callState { return s },
+		))
+	}
+	for _, f := range s.plan.foreign {
+		policies = append(policies, f.Policy)
+	}
+	v, err := failsafe.With(policies...).WithContext(s.ctx).GetWithExecution(func(e failsafe.Execution[any]) (any, error) {
+		next(e.Context())
+		return value(), s.err
+	})
+	if s.ctx.Err() == nil { // otherwise the executor's error says less than the state
+		s.foreign(err)
+	}
+	s.interrupted()
+	return v
+}
+
+// foreign takes over what the failsafe-go policies made of an attempt.
+func (s *callState) foreign(err error) {
+	ran := s.fresh
+	s.fresh = false
+	switch {
+	case sameError(err, s.err) && (ran || err != nil):
+		return // the attempt's own result
+	case err == nil:
+		s.out, s.err, s.replaced = Outcome{Kind: Success}, nil, true
+	case ran:
+		s.out, s.err = s.plan.classify(s.ctx, err), err
+		s.lastOut, s.lastErr = s.out, err
+	default:
+		s.out, s.err = Outcome{Kind: NotRun}, err
+	}
+}
+
+// sameError compares two errors, also those of types that do not compare.
+func sameError(a, b error) bool {
+	if a == nil || b == nil {
+		return a == nil && b == nil
+	}
+	if va, vb := reflect.ValueOf(a), reflect.ValueOf(b); !va.Comparable() || !vb.Comparable() {
+		return va.Type() == vb.Type()
+	}
+	return a == b //nolint:errorlint // identity is what is asked
+}
+
+// again asks the retry policy about the last attempt.
+func (s *callState) again() bool {
+	deadline, _ := s.ctx.Deadline()
+	d := s.plan.retry.Decide(RetryState{
+		Now: s.p.clock(), Started: s.started, Deadline: deadline,
+		Attempt: s.attempts, Outcome: s.out, Err: s.err, LastDelay: s.delay, Call: &s.call,
+	})
+	if d.Stop != StopNone {
+		s.stopped(d.Stop)
+		return false
+	}
+	s.delay = max(d.Delay, 0)
+	s.scheduled = true
+	s.emit(Event{Kind: EventRetry, Policy: s.plan.retryStats.name, Delay: s.delay})
+	return true
+}
+
+// interrupted is called when no further attempt follows. One that was decided for
+// and never began gives back what it cost.
+func (s *callState) interrupted() {
+	if !s.scheduled {
+		return
+	}
+	s.scheduled = false
+	s.plan.retry.Undo(s.p.clock())
+	if errors.Is(s.ctx.Err(), context.DeadlineExceeded) {
+		s.stopped(StopDeadline)
+	} else {
+		s.stopped(StopCanceled)
+	}
+}
+
+func (s *callState) stopped(why Stop) {
+	s.stop = why
+	s.plan.retryStats.stopped[why].Add(1)
+	s.emit(Event{Kind: EventStopped, Policy: s.plan.retryStats.name, Stop: why})
+}
+
+// emit completes an event about the last attempt and hands it out.
+func (s *callState) emit(e Event) {
+	if !s.p.watched && s.span == nil {
+		return
+	}
+	e.Time, e.Dependency, e.Attempt, e.Outcome = time.Now(), s.p.name, s.attempts, s.out.Kind
+	if e.Err == nil {
+		e.Err = s.err
+	}
+	s.p.emit(e)
+	if s.span != nil {
+		s.span.Event(e)
+	}
+}
+
+// result returns the error of the call, and settles on the outcome that goes with
+// it.
+func (s *callState) result() error {
+	if s.out.Kind == Success || s.ran == 0 {
+		return s.err
+	}
+	refusal := s.err
+	if s.out.Kind == NotRun && s.attempts > s.ran {
+		// A later attempt did not run: what the dependency said before is the
+		// outcome, and the refusal is why there is no more.
+		s.out, s.err = s.lastOut, s.lastErr
+		if s.stop == StopNone || s.stop == StopOutcome {
+			s.stop = StopRejected
+		}
+	} else {
+		refusal = nil
+	}
+	if s.err == nil {
+		return nil // the function's value was classified; the caller gets the value
+	}
+	gave := &GaveUpError{Dependency: s.p.name, Attempts: s.ran, Stop: s.stop, Last: s.err, Cause: refusal}
+	ctxErr := contextError(s.ctx)
+	switch {
+	case refusal != nil:
+		if ctxErr != nil && !errors.Is(refusal, ErrRejected) {
+			gave.Stop = StopCanceled
+			if errors.Is(ctxErr, context.DeadlineExceeded) {
+				gave.Stop = StopDeadline
+			}
+		}
+	case s.stop == StopCanceled:
+		gave.Cause = ctxErr
+	case s.stop == StopDeadline:
+		gave.Cause = context.DeadlineExceeded
+	case s.stop == StopBudget, s.stop == StopMaxDuration, s.stop == StopPushback:
+	case s.plan.retry != nil && ctxErr != nil && !errors.Is(s.err, s.ctx.Err()):
+		// The context ended while the attempt ran, and its error does not say so.
+		gave.Cause, gave.Stop = ctxErr, StopCanceled
+		if errors.Is(ctxErr, context.DeadlineExceeded) {
+			gave.Stop = StopDeadline
+		}
+	default:
+		return s.err
+	}
+	return gave
+}
+
+// failure describes the call to a fallback. It reports false when none may answer:
+// the caller has given up, or ctx was done before anything ran.
+func (s *callState) failure(err error) (FailedCall, bool) {
+	if s.out.Kind == Canceled || errors.Is(s.outer.Err(), context.Canceled) || (s.ran == 0 && s.outer.Err() != nil) {
+		return FailedCall{}, false
+	}
+	if err == nil {
+		err = fmt.Errorf("%s: the answer was classified as %s", s.p.name, s.out.Kind)
+	}
+	return FailedCall{Dependency: s.p.name, Attempts: s.ran, Outcome: s.out, Err: err}, true
+}
+
+// answered counts and reports what a fallback did.
+func (s *callState) answered(name string, served, failed *atomic.Uint64, err error) {
+	if err == nil {
+		served.Add(1)
+	} else {
+		failed.Add(1)
+	}
+	if s.p.watched || s.span != nil {
+		e := Event{
+			Kind: EventFallback, Time: time.Now(), Dependency: s.p.name, Policy: name,
+			Attempt: s.attempts, Outcome: s.out.Kind, Err: err,
+		}
+		s.p.emit(e)
+		if s.span != nil {
+			s.span.Event(e)
+		}
+	}
+}
+
+// end closes what a call holds: its span and its total timeout.
+func (s *callState) end(deg **degraded, err *error) {
+	if s.total != nil && !s.held {
+		s.total.cancel(context.Canceled)
+	}
+	if s.span != nil {
+		e := CallEnd{Outcome: s.out, Attempts: s.attempts, Err: *err}
+		if *deg != nil {
+			e.Degraded, e.Cause = true, (*deg).cause
+		}
+		s.span.End(e)
+	}
+}

@@ -1,0 +1,126 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Registry holds the pipelines of a process, one per dependency. The zero value is
+// ready to use. All methods are safe for concurrent use.
+type Registry struct {
+	mu        sync.RWMutex
+	pipelines map[string]*Pipeline
+	common    []Policy
+	closed    bool
+}
+
+// ErrDuplicate reports a second pipeline under one name.
+var ErrDuplicate = errors.New("policy: the registry has a pipeline of this name already")
+
+// Use adds policies, such as observers and tracers, to every pipeline that New
+// builds from now on.
+func (r *Registry) Use(policies ...Policy) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.common = append(r.common, policies...)
+}
+
+// New builds a pipeline like the function [New] and keeps it under its name. A name
+// that is taken is an error that matches [ErrDuplicate]: two sets of policies for
+// one dependency would each see half of its calls.
+func (r *Registry) New(name string, policies ...Policy) (*Pipeline, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil, fmt.Errorf("%s: %w", name, ErrClosed)
+	}
+	if _, ok := r.pipelines[name]; ok {
+		return nil, fmt.Errorf("%s: %w", name, ErrDuplicate)
+	}
+	p, err := New(name, slices.Concat(policies, r.common)...)
+	if err != nil {
+		return nil, err
+	}
+	if r.pipelines == nil {
+		r.pipelines = make(map[string]*Pipeline)
+	}
+	r.pipelines[name] = p
+	return p, nil
+}
+
+// Get returns the pipeline of that name.
+func (r *Registry) Get(name string) (*Pipeline, bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	p, ok := r.pipelines[name]
+	return p, ok
+}
+
+// All returns the pipelines in the order of their names, as they are at the time of
+// the call.
+func (r *Registry) All() iter.Seq[*Pipeline] {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	names := slices.Sorted(maps.Keys(r.pipelines))
+	list := make([]*Pipeline, len(names))
+	for i, n := range names {
+		list[i] = r.pipelines[n]
+	}
+	return slices.Values(list)
+}
+
+// Snapshot returns the state of every pipeline, in the order of their names.
+func (r *Registry) Snapshot() []Snapshot {
+	var snaps []Snapshot
+	for p := range r.All() {
+		snaps = append(snaps, p.Snapshot())
+	}
+	return snaps
+}
+
+// Ready reports whether every breaker is closed, and in a sentence for each which
+// one is not and why. It is meant for a status page; a readiness probe that takes an
+// instance out of service because one dependency is away makes an outage of it.
+func (r *Registry) Ready() (ok bool, why string) {
+	var notes []string
+	for _, s := range r.Snapshot() {
+		for _, p := range s.Policies {
+			if p.Breaker == nil || p.Shadow || p.Breaker.State == "closed" {
+				continue
+			}
+			note := fmt.Sprintf("%s: %s is %s for %s", s.Dependency, p.Name, p.Breaker.State, s.Time.Sub(p.Breaker.Since).Round(time.Millisecond))
+			if p.Breaker.Why != "" {
+				note += " because of " + p.Breaker.Why
+			}
+			if p.Breaker.RetryAfter > 0 {
+				note += fmt.Sprintf("; next probe in %s", p.Breaker.RetryAfter.Round(time.Millisecond))
+			}
+			notes = append(notes, note)
+		}
+	}
+	return len(notes) == 0, strings.Join(notes, "\n")
+}
+
+// Close closes the registry and each of its pipelines ([Pipeline.Close]): no new
+// pipelines and no new calls; then policies give back what they hold. It returns all
+// errors, joined, and may be called again.
+func (r *Registry) Close(ctx context.Context) error {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	for p := range r.All() {
+		p.shut.Store(true)
+	}
+	var errs []error
+	for p := range r.All() {
+		errs = append(errs, p.Close(ctx))
+	}
+	return errors.Join(errs...)
+}
