@@ -1,0 +1,53 @@
+package window
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// go-zero#340: buckets that begin at the last write put later events into the
+// wrong one.
+func TestCaseB37BucketsAreAlignedToTheBase(t *testing.T) {
+	t.Parallel()
+	base := time.Now()
+	w := New(base, 150*time.Millisecond, 3)
+	put := func(ms int, n uint64) {
+		for range n {
+			w.Add(base.Add(time.Duration(ms)*time.Millisecond), 0)
+		}
+	}
+	put(40, 1)
+	put(60, 2)
+	put(60, 3)
+	put(105, 4)
+	put(105, 5)
+	put(105, 6)
+	sums := make([]uint64, 0, 3)
+	for i, c := range w.ring {
+		if i == w.slot(w.epoch) {
+			c.Calls += w.live.Load()
+		}
+		sums = append(sums, c.Calls)
+	}
+	assert.Equal(t, []uint64{1, 5, 15}, sums)
+	assert.Equal(t, Counts{Calls: 21}, w.Counts(base.Add(149*time.Millisecond)))
+	assert.Equal(t, Counts{Calls: 20}, w.Counts(base.Add(150*time.Millisecond)), "an edge belongs to the bucket that begins")
+}
+
+// An edge is in one bucket only, whatever the arithmetic rounds to.
+func TestEdgesAreExact(t *testing.T) {
+	t.Parallel()
+	base := time.Now()
+	for _, length := range []time.Duration{7, 1000, 999_999_937, time.Hour} {
+		w := New(base, length, 7)
+		for e := range int64(50) {
+			edge := base.Add(time.Duration(e * w.width))
+			w.Add(edge.Add(-1), 0)
+			w.Add(edge, 0)
+			assert.Equal(t, e, w.epoch, "length %d", length)
+			assert.Equal(t, edge.Add(time.Duration(w.width)), base.Add(time.Duration(w.edge.Load())))
+		}
+	}
+}
