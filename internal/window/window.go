@@ -248,15 +248,13 @@ func (w *Window) advanceLocked(ns int64) {
 	// From here on nobody new adds to live without the lock. Those who had looked
 	// at edge before may still: before the swap they count in the old bucket,
 	// after it in the new one.
-	w.ring[w.slot(w.epoch)].Calls += w.live.Swap(0)
+	w.recordLocked(w.slot(w.epoch), Counts{Calls: w.live.Swap(0)})
 	for i := range min(e-w.epoch, int64(len(w.ring))) {
-		w.ring[w.slot(e-i)] = Counts{}
+		s := w.slot(e - i)
+		w.sum.sub(w.ring[s])
+		w.ring[s] = Counts{}
 	}
 	w.epoch = e
-	w.sum = Counts{}
-	for _, c := range w.ring {
-		w.sum.add(c)
-	}
 	w.rest.Store(w.sum.Calls)
 
 	end := int64(math.MaxInt64)

@@ -216,7 +216,7 @@ func TestTryAddFailureDecidesFromTheFiguresBefore(t *testing.T) {
 func TestWindowConcurrentSafe(t *testing.T) {
 	t.Parallel()
 	const goroutines, each = 8, 3000
-	w := window.New(base, time.Hour, 360000) // a bucket every 10 ms; nothing expires
+	w := window.New(base, 5*time.Second, 500) // 240 edges are crossed; nothing expires
 	var wg sync.WaitGroup
 	for g := range goroutines {
 		wg.Go(func() {
