@@ -20,12 +20,8 @@ import (
 // A closure that captures variables costs its caller one allocation; [DoWith] costs
 // none.
 func Do[T any](ctx context.Context, p *Pipeline, fn func(context.Context) (T, error)) (T, error) {
-	v, _, err := do(ctx, p, body[func(context.Context) (T, error), T]{arg: fn, fn: invoke[T]})
+	v, _, err := do(ctx, p, body[struct{}, T]{plain: fn})
 	return v, err
-}
-
-func invoke[T any](ctx context.Context, fn func(context.Context) (T, error)) (T, error) {
-	return fn(ctx)
 }
 
 // DoWith is [Do] for a function that gets what it needs as an argument. With a
@@ -38,8 +34,13 @@ func DoWith[A, T any](ctx context.Context, p *Pipeline, arg A, fn func(context.C
 // DoAttempt is [DoWith] for adapters: fn is also given the attempt, which it may
 // classify ([Attempt.SetOutcome]) and keep ([Attempt.Hold]). What the context says
 // about the call is replaced by c where c is not nil.
-func DoAttempt[A, T any](ctx context.Context, p *Pipeline, c *Call, arg A, fn func(context.Context, A, *Attempt) (T, error)) (T, error) {
-	v, _, err := do(ctx, p, body[A, T]{arg: arg, attempt: fn, call: c})
+//
+// discard, if not nil, is called once for each value that came with a nil error and
+// that the caller will not get: when another attempt has been decided on, before any
+// sleep, and when a fallback answers instead. A value that was discarded is gone: if
+// no later attempt runs, the caller gets an [*AnswerError] in its place.
+func DoAttempt[A, T any](ctx context.Context, p *Pipeline, c *Call, arg A, fn func(context.Context, A, *Attempt) (T, error), discard func(T)) (T, error) {
+	v, _, err := do(ctx, p, body[A, T]{arg: arg, attempt: fn, call: c, discard: discard})
 	return v, err
 }
 
@@ -47,17 +48,23 @@ func DoAttempt[A, T any](ctx context.Context, p *Pipeline, c *Call, arg A, fn fu
 type body[A, T any] struct {
 	arg     A
 	fn      func(context.Context, A) (T, error)
+	plain   func(context.Context) (T, error)              // in place of fn
 	attempt func(context.Context, A, *Attempt) (T, error) // in place of fn
+	discard func(T)
 	call    *Call
 	typed   *Typed[T] // nil for an untyped call
 }
 
 func (b *body[A, T]) run(ctx context.Context, a *Attempt) (v T, err error) {
-	if b.attempt != nil {
+	switch {
+	case b.fn != nil:
+		v, err = b.fn(ctx, b.arg)
+	case b.plain != nil:
+		v, err = b.plain(ctx)
+	default:
 		return b.attempt(ctx, b.arg, a)
 	}
-	v, err = b.fn(ctx, b.arg)
-	if b.typed != nil && b.typed.classify != nil {
+	if a != nil && b.typed != nil && b.typed.classify != nil {
 		a.stage = stageJudging
 		if k := b.typed.classify(v, err); k != NotRun {
 			a.SetOutcome(k, pushbackOf(err))
@@ -99,6 +106,7 @@ func doFailed[A, T any](ctx context.Context, p *Pipeline, b body[A, T], v T, o O
 	s := newCallState(ctx, p, nil, b.call)
 	s.attempts = 1
 	s.record(o, err)
+	b.watchDiscard(s, &v)
 	s.recover(func(ctx context.Context) { step(ctx, s, b, &v) })
 	return finish(s, b, v)
 }
@@ -108,6 +116,7 @@ func doFailed[A, T any](ctx context.Context, p *Pipeline, b body[A, T], v T, o O
 func doFull[A, T any](ctx context.Context, p *Pipeline, span CallSpan, b body[A, T]) (v T, deg *degraded, err error) {
 	s := newCallState(ctx, p, span, b.call)
 	defer s.end(&deg, &err)
+	b.watchDiscard(s, &v)
 	next := func(ctx context.Context) { step(ctx, s, b, &v) }
 	if len(s.plan.foreign) > 0 {
 		if out := s.compose(next, func() any { return v }); s.replaced {
@@ -118,6 +127,19 @@ func doFull[A, T any](ctx context.Context, p *Pipeline, span CallSpan, b body[A,
 		s.recover(next)
 	}
 	return finish(s, b, v)
+}
+
+// watchDiscard lets the call give up the value it holds.
+func (b *body[A, T]) watchDiscard(s *callState, v *T) {
+	if b.discard == nil {
+		return
+	}
+	discard := b.discard
+	s.discard = func() {
+		old := *v
+		*v = *new(T)
+		discard(old)
+	}
 }
 
 // step makes an attempt of a call that is off the fast path. The value of the last
@@ -152,6 +174,7 @@ func finish[A, T any](s *callState, b body[A, T], v T) (T, *degraded, error) {
 			ans, ferr := fb.fb.Answer(s.outer, f)
 			s.answered(fb.name, &fb.served, &fb.failed, ferr)
 			if ferr == nil {
+				s.giveUpValue()
 				return ans.Value, &degraded{cause: f.Err, age: ans.Age}, nil
 			}
 			err = errors.Join(err, ferr)
@@ -169,6 +192,7 @@ func finish[A, T any](s *callState, b body[A, T], v T) (T, *degraded, error) {
 		}
 		s.answered(fb.name, &fb.served, &fb.failed, ferr)
 		if ferr == nil {
+			s.giveUpValue()
 			return val, &degraded{cause: f.Err, age: ans.Age}, nil
 		}
 		err = errors.Join(err, ferr)
@@ -194,7 +218,7 @@ type degraded struct {
 // doBare runs a call without a pipeline.
 func doBare[A, T any](ctx context.Context, b body[A, T]) (T, *degraded, error) {
 	if b.attempt == nil {
-		v, err := b.fn(ctx, b.arg)
+		v, err := b.run(ctx, nil)
 		return v, nil, err
 	}
 	// An adapter's function wants an attempt: it gets one of a pipeline that has

@@ -160,6 +160,19 @@ func (e *GaveUpError) Unwrap() []error {
 	return []error{e.Last, e.Cause}
 }
 
+// AnswerError stands for an answer that came without an error and was classified as
+// something other than a success, such as an HTTP response with status 503, where
+// the answer itself cannot be returned any more.
+type AnswerError struct {
+	Dependency string // name of the pipeline
+	Kind       Kind   // what the answer was classified as
+}
+
+// Error names the dependency and the kind.
+func (e *AnswerError) Error() string {
+	return e.Dependency + ": the answer was classified as " + e.Kind.String()
+}
+
 // ConfigError reports one invalid setting. Validate methods and [New] return all of
 // them at once, joined; [errors.As] finds the first.
 type ConfigError struct {

@@ -3,7 +3,6 @@ package policy
 import (
 	"context"
 	"errors"
-	"fmt"
 	"reflect"
 	"sync/atomic"
 	"time"
@@ -43,6 +42,10 @@ type callState struct {
 	replaced  bool // a foreign policy replaced the attempt's result
 	held      bool // an attempt outlives the call, and the total timeout with it
 	stop      Stop
+
+	discard   func() // gives up the value of the last attempt; nil when values need no care
+	valued    bool   // the last attempt that ran came with a value
+	discarded bool   // and it has been given up
 }
 
 func newCallState(ctx context.Context, p *Pipeline, span CallSpan, call *Call) *callState {
@@ -74,6 +77,15 @@ func (s *callState) record(o Outcome, err error) {
 	if o.Kind != NotRun {
 		s.ran++
 		s.lastOut, s.lastErr = o, err
+		s.valued, s.discarded = err == nil, false
+	}
+}
+
+// giveUpValue is called when the value of the last attempt will not be returned.
+func (s *callState) giveUpValue() {
+	if s.discard != nil && s.valued && !s.discarded {
+		s.discarded = true
+		s.discard()
 	}
 }
 
@@ -197,6 +209,7 @@ func (s *callState) again() bool {
 	s.delay = max(d.Delay, 0)
 	s.scheduled = true
 	s.emit(Event{Kind: EventRetry, Policy: s.plan.retryStats.name, Delay: s.delay})
+	s.giveUpValue()
 	return true
 }
 
@@ -254,7 +267,10 @@ func (s *callState) result() error {
 		refusal = nil
 	}
 	if s.err == nil {
-		return nil // the function's value was classified; the caller gets the value
+		if !s.discarded {
+			return nil // the function's value was classified; the caller gets the value
+		}
+		s.err = &AnswerError{Dependency: s.p.name, Kind: s.out.Kind}
 	}
 	gave := &GaveUpError{Dependency: s.p.name, Attempts: s.ran, Stop: s.stop, Last: s.err, Cause: refusal}
 	ctxErr := contextError(s.ctx)
@@ -290,7 +306,7 @@ func (s *callState) failure(err error) (FailedCall, bool) {
 		return FailedCall{}, false
 	}
 	if err == nil {
-		err = fmt.Errorf("%s: the answer was classified as %s", s.p.name, s.out.Kind)
+		err = &AnswerError{Dependency: s.p.name, Kind: s.out.Kind}
 	}
 	return FailedCall{Dependency: s.p.name, Attempts: s.ran, Outcome: s.out, Err: err}, true
 }

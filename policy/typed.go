@@ -78,13 +78,13 @@ type Result[T any] struct {
 
 // Do is [Do] through the handle.
 func (t *Typed[T]) Do(ctx context.Context, fn func(context.Context) (T, error)) (T, error) {
-	v, _, err := do(ctx, t.p, body[func(context.Context) (T, error), T]{arg: fn, fn: invoke[T], typed: t})
+	v, _, err := do(ctx, t.p, body[struct{}, T]{plain: fn, typed: t})
 	return v, err
 }
 
 // DoResult is Do that also says whether the value is a fallback's.
 func (t *Typed[T]) DoResult(ctx context.Context, fn func(context.Context) (T, error)) (Result[T], error) {
-	v, deg, err := do(ctx, t.p, body[func(context.Context) (T, error), T]{arg: fn, fn: invoke[T], typed: t})
+	v, deg, err := do(ctx, t.p, body[struct{}, T]{plain: fn, typed: t})
 	r := Result[T]{Value: v}
 	if deg != nil {
 		r.Degraded, r.Cause, r.Age = true, deg.cause, deg.age
