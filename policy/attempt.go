@@ -68,7 +68,7 @@ var (
 
 // newAttempt takes an attempt from the pool and starts its clock.
 func (p *Pipeline) newAttempt(ctx context.Context, number int) *Attempt {
-	a := attempts.Get().(*Attempt) //nolint:forcetypeassert,errcheck // the pool holds nothing else
+	a := attempts.Get().(*Attempt) // the pool holds nothing else
 	a.pipe = p
 	a.plan = p.plan.Load()
 	a.ctx = ctx

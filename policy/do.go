@@ -119,11 +119,14 @@ func doFull[A, T any](ctx context.Context, p *Pipeline, span CallSpan, b body[A,
 	b.watchDiscard(s, &v)
 	next := func(ctx context.Context) { step(ctx, s, b, &v) }
 	if len(s.plan.foreign) > 0 {
-		if out := s.compose(next, func() any { return v }); s.replaced {
-			v, s.err = as[T](out, s.err)
+		out, ok := s.compose(next, func() any { return v }) //nolint:contextcheck // the state holds it
+		if ok {
+			if v, err = as[T](out); err != nil {
+				s.out, s.err = Outcome{Kind: Failure}, err
+			}
 		}
 	} else {
-		next(s.ctx)
+		next(s.ctx) //nolint:contextcheck // bounded by the total timeout
 		s.recover(next)
 	}
 	return finish(s, b, v)
@@ -148,10 +151,12 @@ func step[A, T any](ctx context.Context, s *callState, b body[A, T], v *T) {
 	s.begin()
 	got, stripe, o, err := try(ctx, s.p, s, s.attempts, b)
 	s.p.stats.at(stripe).attempts[o.Kind].Add(1)
-	if o.Kind != NotRun || err == nil {
+	s.record(o, err)
+	if o.Kind == NotRun {
+		s.refunded() // the value of the attempt before stays
+	} else {
 		*v = got
 	}
-	s.record(o, err)
 }
 
 // finish makes the call's result, with the help of a fallback if it needs one.
@@ -188,7 +193,7 @@ func finish[A, T any](s *callState, b body[A, T], v T) (T, *degraded, error) {
 		ans, ferr := fb.fb.Answer(s.outer, f)
 		var val T
 		if ferr == nil {
-			val, ferr = as[T](ans.Value, nil)
+			val, ferr = as[T](ans.Value)
 		}
 		s.answered(fb.name, &fb.served, &fb.failed, ferr)
 		if ferr == nil {
@@ -200,13 +205,13 @@ func finish[A, T any](s *callState, b body[A, T], v T) (T, *degraded, error) {
 	return v, nil, err
 }
 
-// as converts a value that lost its type; err is passed on.
-func as[T any](v any, err error) (T, error) {
+// as converts a value that lost its type.
+func as[T any](v any) (T, error) {
 	t, ok := v.(T)
-	if !ok && v != nil && err == nil {
-		err = fmt.Errorf("policy: a fallback answered with a %T where the call returns a %s", v, reflect.TypeFor[T]())
+	if !ok && v != nil {
+		return t, fmt.Errorf("policy: a policy answered with a %T where the call returns a %s", v, reflect.TypeFor[T]())
 	}
-	return t, err
+	return t, nil
 }
 
 // degraded says what a fallback answered for.
@@ -254,7 +259,7 @@ func try[A, T any](ctx context.Context, p *Pipeline, s *callState, number int, b
 		a.call = *b.call
 	}
 	if err = a.admit(); err == nil {
-		v, err = b.run(a.ctx, a)
+		v, err = b.run(a.ctx, a) //nolint:contextcheck // bounded by the attempt timeout
 		o = a.judge(err)
 		a.settle(o)
 	}

@@ -28,7 +28,6 @@ type callState struct {
 	call  Call
 
 	started time.Time
-	next    func(context.Context) // makes the next attempt and records it
 
 	attempts  int     // made so far, refused ones included
 	ran       int     // of these, the ones that ran
@@ -39,7 +38,6 @@ type callState struct {
 	delay     time.Duration
 	scheduled bool // another attempt was decided for and has not begun
 	fresh     bool // an attempt was made since a foreign policy last answered
-	replaced  bool // a foreign policy replaced the attempt's result
 	held      bool // an attempt outlives the call, and the total timeout with it
 	stop      Stop
 
@@ -78,6 +76,14 @@ func (s *callState) record(o Outcome, err error) {
 		s.ran++
 		s.lastOut, s.lastErr = o, err
 		s.valued, s.discarded = err == nil, false
+	}
+}
+
+// refunded gives back what a further attempt cost which then did not reach the
+// dependency.
+func (s *callState) refunded() {
+	if s.attempts > 1 && s.plan.retry != nil {
+		s.plan.retry.Undo(s.p.clock())
 	}
 }
 
@@ -120,7 +126,7 @@ func retryPolicy(of func(any, error) *callState, delayed func(failsafe.Execution
 // stateOf returns the call behind the value that travels through the executor of a
 // plan.
 func stateOf(v any) *callState {
-	return v.(*callState) //nolint:forcetypeassert,errcheck // the pipeline's own executor carries nothing else
+	return v.(*callState) // the pipeline's own executor carries nothing else
 }
 
 // recover makes further attempts while the retry policy asks for them. The first
@@ -144,8 +150,9 @@ func (s *callState) recover(next func(context.Context)) {
 
 // compose runs a call of a pipeline that holds failsafe-go policies: they see every
 // attempt, the first one too, and the call's own values, so the executor is put
-// together for the call. It returns their value where replaced says so.
-func (s *callState) compose(next func(context.Context), value func() any) any {
+// together for the call. It returns the value they settled on, and whether there is
+// one.
+func (s *callState) compose(next func(context.Context), value func() any) (any, bool) {
 	var policies []failsafe.Policy[any]
 	if s.plan.retry != nil {
 		policies = append(policies, retryPolicy(
@@ -164,22 +171,26 @@ func (s *callState) compose(next func(context.Context), value func() any) any {
 		s.foreign(err)
 	}
 	s.interrupted()
-	return v
+	return v, err == nil
 }
 
-// foreign takes over what the failsafe-go policies made of an attempt.
+// foreign takes over what the failsafe-go policies made of an attempt. Asked again
+// about the same result it changes nothing.
 func (s *callState) foreign(err error) {
 	ran := s.fresh
 	s.fresh = false
 	switch {
-	case sameError(err, s.err) && (ran || err != nil):
-		return // the attempt's own result
-	case err == nil:
-		s.out, s.err, s.replaced = Outcome{Kind: Success}, nil, true
+	case err == nil && (s.err != nil || s.attempts == 0):
+		s.out, s.err = Outcome{Kind: Success}, nil // a value in place of an attempt's error, or of an attempt
+	case err == nil, sameError(err, s.err):
+		// the attempt's own result
 	case ran:
-		s.out, s.err = s.plan.classify(s.ctx, err), err
-		s.lastOut, s.lastErr = s.out, err
+		s.record(s.plan.classify(s.ctx, err), err)
+		s.ran--
+		s.fresh = false
 	default:
+		s.begin()
+		s.refunded()
 		s.out, s.err = Outcome{Kind: NotRun}, err
 	}
 }

@@ -40,7 +40,7 @@ type Snapshot struct {
 }
 
 // PolicySnapshot is the state of one policy in a pipeline.
-type PolicySnapshot struct {
+type PolicySnapshot struct { //nolint:revive // Snapshot is the pipeline's
 	Name   string // instance name, unique in the pipeline
 	Kind   string // kind of policy
 	Shadow bool   // it only watches

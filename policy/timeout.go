@@ -53,7 +53,7 @@ func (t Timeouts) BuildPolicy() (Part, error) {
 // Unlike the standard one it can be disarmed, which ends the deadline without ending
 // the context (the rest of a response body is read under it).
 type deadlineCtx struct {
-	context.Context // the parent
+	context.Context //nolint:containedctx // the parent: this is a context
 
 	deadline time.Time
 
