@@ -96,8 +96,8 @@ func (w *Window) Add(now time.Time, mark uint64) bool {
 	// Buckets may move between the check and the addition. The call then counts in
 	// a newer bucket than its own, as any call does whose clock is behind.
 	n := w.live.Add(1)
-	if mark == 0 {
-		return false
+	if n > mark {
+		return false // the bucket alone has reached it before: the common case
 	}
 	// live was written before rest is read, and Record writes rest before it reads
 	// live, so of two calls that reach the mark together one sees the other.
@@ -118,7 +118,7 @@ func (w *Window) addLocking(ns int64, mark uint64) bool {
 	defer w.mu.Unlock()
 	w.advanceLocked(ns)
 	n := w.live.Add(1)
-	return mark > 0 && n+w.sum.Calls == mark
+	return n+w.sum.Calls == mark
 }
 
 // Record adds d to the newest bucket and returns the figures with it.
