@@ -179,7 +179,11 @@ type recorder struct {
 	events []policy.Event
 }
 
-func (r *recorder) OnEvent(e policy.Event) { r.mu.Lock(); r.events = append(r.events, e); r.mu.Unlock() }
+func (r *recorder) OnEvent(e policy.Event) {
+	r.mu.Lock()
+	r.events = append(r.events, e)
+	r.mu.Unlock()
+}
 
 func (r *recorder) kinds() []string {
 	r.mu.Lock()
@@ -191,10 +195,10 @@ func (r *recorder) kinds() []string {
 	return ks
 }
 
-func build(t testing.TB, policies ...policy.Policy) *policy.Pipeline {
-	t.Helper()
+func build(tb testing.TB, policies ...policy.Policy) *policy.Pipeline {
+	tb.Helper()
 	p, err := policy.New("stock", policies...)
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	return p
 }
 

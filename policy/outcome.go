@@ -181,7 +181,8 @@ func contextError(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	if cause := context.Cause(ctx); !errors.Is(err, cause) {
+	cause := context.Cause(ctx)
+	if cause != context.Canceled && cause != context.DeadlineExceeded { //nolint:errorlint // the plain ones say nothing new
 		return fmt.Errorf("%w: %w", err, cause)
 	}
 	return err

@@ -177,7 +177,7 @@ func TestCaseB41_PanicAndGoexitUnwind(t *testing.T) {
 		require.Zero(t, g.held())
 	}
 	assert.Panics(t, func() {
-		_, _ = policy.Do(t.Context(), p, func(context.Context) (int, error) { panic(nil) }) //nolint:govet // the point
+		_, _ = policy.Do(t.Context(), p, func(context.Context) (int, error) { panic(nil) })
 	})
 	require.Zero(t, g.held())
 	for _, k := range g.kinds() {

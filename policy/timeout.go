@@ -52,6 +52,9 @@ func (t Timeouts) BuildPolicy() (Part, error) {
 // its timer and its watch on the parent are made when somebody first asks for Done.
 // Unlike the standard one it can be disarmed, which ends the deadline without ending
 // the context (the rest of a response body is read under it).
+//
+// One thing differs: [context.Cause] of a context whose own deadline ended it tells
+// the parent's cause once the parent has ended too.
 type deadlineCtx struct {
 	context.Context //nolint:containedctx // the parent: this is a context
 
@@ -84,6 +87,7 @@ func (c *deadlineCtx) Deadline() (time.Time, bool) {
 }
 
 func (c *deadlineCtx) Done() <-chan struct{} {
+	_ = c.Err() // an end that nobody has seen yet comes before all that follows
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.done == nil {
@@ -111,20 +115,19 @@ func (c *deadlineCtx) watchLocked() {
 	c.stopParent = context.AfterFunc(c.Context, func() { c.cancel(c.Context.Err()) })
 }
 
+// Err asks the clock and the parent, since there may be no timer and no watch. When
+// both would end the context and neither was seen to, the deadline counts.
 func (c *deadlineCtx) Err() error {
 	c.mu.Lock()
-	if c.err != nil {
-		defer c.mu.Unlock()
-		return c.err
-	}
-	expired := !c.disarmed && time.Until(c.deadline) <= 0
+	err, expired := c.err, !c.disarmed && time.Until(c.deadline) <= 0
 	c.mu.Unlock()
-	// The parent is asked without the lock: it may be a context of this kind, and
-	// its answer wins, as it would with the standard one.
-	if err := c.Context.Err(); err != nil {
-		c.cancel(err)
-	} else if expired {
+	if err != nil {
+		return err
+	}
+	if expired {
 		c.expire()
+	} else if err = c.Context.Err(); err != nil { // without the lock: the parent may be of this kind
+		c.cancel(err)
 	} else {
 		return nil
 	}
@@ -136,6 +139,7 @@ func (c *deadlineCtx) Err() error {
 // AfterFunc lets [context.AfterFunc] and child contexts follow this context without
 // a goroutine of their own.
 func (c *deadlineCtx) AfterFunc(f func()) (stop func() bool) {
+	_ = c.Err()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {

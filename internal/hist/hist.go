@@ -35,7 +35,7 @@ func Index(d time.Duration) int {
 	if e > maxExp {
 		return Buckets - 1
 	}
-	return (e-subBits+1)*sub + int(v>>(e-subBits))&(sub-1)
+	return (e-subBits+1)*sub + int(v>>(e-subBits))&(sub-1) //nolint:gosec // at most 15 before the mask
 }
 
 // Upper returns the exclusive upper edge of bucket i. The last bucket has none;
