@@ -37,6 +37,7 @@ type callState struct {
 	lastErr   error   // of the last one that ran
 	delay     time.Duration
 	scheduled bool // another attempt was decided for and has not begun
+	asked     bool // and the executor does not know it yet
 	fresh     bool // an attempt was made since a foreign policy last answered
 	held      bool // an attempt outlives the call, and the total timeout with it
 	stop      Stop
@@ -132,9 +133,12 @@ func stateOf(v any) *callState {
 // recover makes further attempts while the retry policy asks for them. The first
 // attempt has been recorded.
 func (s *callState) recover(next func(context.Context)) {
-	if s.plan.recovery == nil || s.out.Kind == Success {
+	// A call that is not tried again costs no executor: while a breaker is open,
+	// every call is one.
+	if s.plan.recovery == nil || s.out.Kind == Success || !s.again() {
 		return
 	}
+	s.asked = true
 	handed := false
 	// What the executor returns is of no use: it replaces the error of a call
 	// whose context is done. The state knows.
@@ -208,6 +212,10 @@ func sameError(a, b error) bool {
 
 // again asks the retry policy about the last attempt.
 func (s *callState) again() bool {
+	if s.asked {
+		s.asked = false
+		return true
+	}
 	deadline, _ := s.ctx.Deadline()
 	d := s.plan.retry.Decide(RetryState{
 		Now: s.p.clock(), Started: s.started, Deadline: deadline,
