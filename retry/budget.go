@@ -1,0 +1,173 @@
+package retry
+
+import (
+	"errors"
+	"math"
+	"time"
+
+	"github.com/breakwater-go/breakwater/internal/window"
+	"github.com/breakwater-go/breakwater/policy"
+)
+
+// The defaults of a budget are those of Finagle and Linkerd: a fifth of the calls,
+// and enough for a service with little traffic to retry at all.
+const (
+	defaultRatio        = 0.2
+	defaultMinPerSecond = 10
+	defaultWindow       = 10 * time.Second
+
+	maxPerSecond = 1e6
+	minWindow    = 100 * time.Millisecond
+	maxWindow    = time.Hour
+
+	budgetBuckets = 10
+)
+
+// BudgetSource is what [Config] takes as its budget: a [BudgetConfig] (each policy
+// then has a budget of its own), a live [*Budget] that several policies share, or
+// [NoBudget].
+type BudgetSource interface {
+	budget() (*Budget, error)
+}
+
+// NoBudget is the budget of a policy that has none: every call may be tried
+// MaxAttempts times, also when all of them fail.
+type NoBudget struct{}
+
+func (NoBudget) budget() (*Budget, error) { return nil, nil }
+
+// BudgetConfig configures a [Budget]. The zero value is valid: every field documents
+// what zero means. [NewBudget] copies it; later changes have no effect.
+type BudgetConfig struct {
+	// Ratio is the number of retries that each first attempt in the window pays
+	// for, in (0, 1]: with 0.2, five calls pay for one retry. Zero means 0.2. [Off]
+	// means that calls pay for none, so MinPerSecond alone decides.
+	Ratio float64
+
+	// MinPerSecond is the number of retries per second, up to 1,000,000, that are
+	// allowed without being paid for, so that a service with little traffic can
+	// retry. It is counted over the whole Window, so MinPerSecond × Window of them
+	// may come at once. Zero means 10. [Off] means none.
+	MinPerSecond float64
+
+	// Window is the time over which first attempts and retries are counted, from
+	// 100ms to 1h. It slides in steps of a tenth of its length. Zero means 10s.
+	Window time.Duration
+}
+
+// Validate reports every invalid field as a [*policy.ConfigError], joined with
+// [errors.Join].
+func (c BudgetConfig) Validate() error {
+	var errs []error
+	fault := func(field string, value any, want string) {
+		errs = append(errs, &policy.ConfigError{Policy: kind, Field: "Budget." + field, Value: value, Want: want})
+	}
+	if !(c.Ratio >= 0 && c.Ratio <= 1) && c.Ratio != Off {
+		fault("Ratio", c.Ratio, "want above 0, at most 1, or 0 (0.2), or Off")
+	}
+	if !(c.MinPerSecond >= 0 && c.MinPerSecond <= maxPerSecond) && c.MinPerSecond != Off {
+		fault("MinPerSecond", c.MinPerSecond, "want above 0, at most 1000000, or 0 (10), or Off")
+	}
+	if c.Ratio == Off && c.MinPerSecond == Off {
+		fault("Ratio", nil, "Ratio and MinPerSecond are both Off, which never allows a retry; set MaxAttempts to 1 instead")
+	}
+	if c.Window != 0 && (c.Window < minWindow || c.Window > maxWindow) {
+		fault("Window", c.Window, "want 100ms to 1h, or 0 (10s)")
+	}
+	return errors.Join(errs...)
+}
+
+func (c BudgetConfig) withDefaults() BudgetConfig {
+	if c.Ratio == 0 {
+		c.Ratio = defaultRatio
+	}
+	if c.MinPerSecond == 0 {
+		c.MinPerSecond = defaultMinPerSecond
+	}
+	if c.Window == 0 {
+		c.Window = defaultWindow
+	}
+	return c
+}
+
+func (c BudgetConfig) budget() (*Budget, error) { return NewBudget(c) }
+
+// Budget bounds the retries of all calls together: a retry is allowed while the
+// retries in the window, with this one, are at most Ratio × first attempts in the
+// window + MinPerSecond × Window. So retries add a known share to the load of a
+// dependency that fails for everybody, instead of multiplying it.
+//
+// It counts what happened and not what is in flight, so it also bounds retries of
+// calls that fail fast. The count is exact under concurrency: no two retries are
+// allowed by the same figures.
+//
+// One budget may be shared by the retry policies of several pipelines that call the
+// same dependency. It is safe for concurrent use. Telling it of a call takes no lock.
+type Budget struct {
+	cfg     BudgetConfig // effective values
+	ratio   float64
+	reserve float64 // retries in a window that need not be paid for
+	counts  *window.Window
+}
+
+// NewBudget returns a live budget. The error, if any, is that of
+// [BudgetConfig.Validate].
+func NewBudget(cfg BudgetConfig) (*Budget, error) { return newBudget(cfg, time.Now()) }
+
+// newBudget returns a budget whose window is aligned to base.
+func newBudget(cfg BudgetConfig, base time.Time) (*Budget, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults()
+	return &Budget{
+		cfg:     cfg,
+		ratio:   max(cfg.Ratio, 0),
+		reserve: max(cfg.MinPerSecond, 0) * cfg.Window.Seconds(),
+		counts:  window.New(base, cfg.Window, budgetBuckets),
+	}, nil
+}
+
+// Config returns the effective configuration.
+func (b *Budget) Config() BudgetConfig { return b.cfg }
+
+func (b *Budget) budget() (*Budget, error) {
+	if b == nil {
+		return nil, &policy.ConfigError{Policy: kind, Field: "Budget", Want: "want a budget, not a nil *Budget; NoBudget means none"}
+	}
+	return b, nil
+}
+
+// first counts a first attempt.
+func (b *Budget) first(now time.Time) { b.counts.Add(now, 0) }
+
+// take counts a retry if the budget allows one.
+func (b *Budget) take(now time.Time) bool {
+	return b.counts.TryAddFailure(now, func(c window.Counts) bool {
+		return float64(c.Failures+1) <= b.allowance(c)
+	})
+}
+
+// undo gives a retry back that was counted and did not happen.
+func (b *Budget) undo(now time.Time) { b.counts.UndoFailure(now) }
+
+// allowance returns how many retries the window may hold.
+//
+// A ratio such as 0.7 or 0.29 has no exact binary form, and 0.29 × 100 comes out
+// below 29. What ratio, reserve, product and sum can be off by together is less than
+// 2^-50 of the result: that much is added, so that no retry is lost to rounding. It
+// allows one too many only where the figures are beyond a million million.
+func (b *Budget) allowance(c window.Counts) float64 {
+	a := b.ratio*float64(c.Calls) + b.reserve
+	return a + a*0x1p-50
+}
+
+// describe fills in what a snapshot says about the budget.
+func (b *Budget) describe(s *policy.RetrySnapshot, now time.Time) {
+	c := b.counts.Counts(now)
+	s.HasBudget = true
+	s.BudgetRatio = b.ratio
+	s.BudgetFirsts = c.Calls
+	s.BudgetRetries = c.Failures
+	s.BudgetRemaining = max(math.Floor(b.allowance(c))-float64(c.Failures), 0)
+}
