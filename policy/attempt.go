@@ -13,7 +13,7 @@ type Attempt struct {
 	now, start time.Time
 	pipe       *Pipeline
 	plan       *plan
-	call       Call
+	call       *Call
 	number     int
 
 	// ctx is the context the function runs under; bound is the same when the
@@ -74,7 +74,7 @@ func (p *Pipeline) newAttempt(ctx context.Context, number int) *Attempt {
 	a.ctx = ctx
 	a.number = number
 	a.stage = stageAdmission
-	a.call = CallFrom(ctx)
+	a.call = callFrom(ctx)
 	a.now = p.clock()
 	return a
 }
@@ -89,8 +89,7 @@ func (a *Attempt) recycle() {
 		a.total.cancel(context.Canceled)
 		a.total = nil
 	}
-	a.pipe, a.plan, a.ctx = nil, nil, nil
-	a.call = Call{}
+	a.pipe, a.plan, a.ctx, a.call = nil, nil, nil, nil
 	a.preset, a.held, a.discarded, a.noWait = false, false, false, false
 	attempts.Put(a)
 }

@@ -53,8 +53,15 @@ func WithPriority(ctx context.Context, p Priority) context.Context {
 
 // CallFrom returns what ctx says about its calls.
 func CallFrom(ctx context.Context) Call {
+	return *callFrom(ctx)
+}
+
+// ordinary is what a context that says nothing says.
+var ordinary Call
+
+func callFrom(ctx context.Context) *Call {
 	if c, ok := ctx.Value(callKey{}).(*Call); ok {
-		return *c
+		return c
 	}
-	return Call{}
+	return &ordinary
 }

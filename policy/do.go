@@ -51,7 +51,7 @@ type body[A, T any] struct {
 	plain   func(context.Context) (T, error)              // in place of fn
 	attempt func(context.Context, A, *Attempt) (T, error) // in place of fn
 	discard func(T)
-	call    *Call
+	call    *Call     // nil for what the context says
 	typed   *Typed[T] // nil for an untyped call
 }
 
@@ -87,7 +87,7 @@ func do[A, T any](ctx context.Context, p *Pipeline, b body[A, T]) (T, *degraded,
 	if p.full {
 		return doFull(ctx, p, nil, b)
 	}
-	v, stripe, o, err := try(ctx, p, nil, 1, b)
+	v, stripe, o, err := try(ctx, p, nil, 1, &b)
 	if o.Kind == Success {
 		p.stats.at(stripe).firstSuccess.Add(1)
 		return v, nil, err
@@ -107,7 +107,7 @@ func doFailed[A, T any](ctx context.Context, p *Pipeline, b body[A, T], v T, o O
 	s.attempts = 1
 	s.record(o, err)
 	b.watchDiscard(s, &v)
-	s.recover(func(ctx context.Context) { step(ctx, s, b, &v) })
+	s.recover(func(ctx context.Context) { step(ctx, s, &b, &v) })
 	return finish(s, b, v)
 }
 
@@ -117,7 +117,7 @@ func doFull[A, T any](ctx context.Context, p *Pipeline, span CallSpan, b body[A,
 	s := newCallState(ctx, p, span, b.call)
 	defer s.end(&deg, &err)
 	b.watchDiscard(s, &v)
-	next := func(ctx context.Context) { step(ctx, s, b, &v) }
+	next := func(ctx context.Context) { step(ctx, s, &b, &v) }
 	if len(s.plan.foreign) > 0 {
 		out, ok := s.compose(next, func() any { return v }) //nolint:contextcheck // the state holds it
 		if ok {
@@ -147,7 +147,7 @@ func (b *body[A, T]) watchDiscard(s *callState, v *T) {
 
 // step makes an attempt of a call that is off the fast path. The value of the last
 // attempt that ran is kept.
-func step[A, T any](ctx context.Context, s *callState, b body[A, T], v *T) {
+func step[A, T any](ctx context.Context, s *callState, b *body[A, T], v *T) {
 	s.begin()
 	got, stripe, o, err := try(ctx, s.p, s, s.attempts, b)
 	s.p.stats.at(stripe).attempts[o.Kind].Add(1)
@@ -239,7 +239,7 @@ func doBare[A, T any](ctx context.Context, b body[A, T]) (T, *degraded, error) {
 // There is no recover: a panic of the function passes with its own stack, and the
 // deferred function, which also runs on [runtime.Goexit], only gives back what the
 // attempt holds.
-func try[A, T any](ctx context.Context, p *Pipeline, s *callState, number int, b body[A, T]) (v T, stripe uint32, o Outcome, err error) {
+func try[A, T any](ctx context.Context, p *Pipeline, s *callState, number int, b *body[A, T]) (v T, stripe uint32, o Outcome, err error) {
 	if err = contextError(ctx); err != nil {
 		return v, 0, Outcome{}, err
 	}
@@ -256,7 +256,7 @@ func try[A, T any](ctx context.Context, p *Pipeline, s *callState, number int, b
 		}
 	}()
 	if b.call != nil {
-		a.call = *b.call
+		a.call = b.call
 	}
 	if err = a.admit(); err == nil {
 		v, err = b.run(a.ctx, a) //nolint:contextcheck // bounded by the attempt timeout

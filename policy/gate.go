@@ -85,7 +85,7 @@ func (a *Attempt) Number() int { return a.number }
 
 // Call returns what the call says about itself. The caller must not keep or change
 // it.
-func (a *Attempt) Call() *Call { return &a.call }
+func (a *Attempt) Call() *Call { return a.call }
 
 // Cost returns the number of tokens the call takes, at least 1.
 func (a *Attempt) Cost() int { return max(a.call.Cost, 1) }

@@ -25,7 +25,7 @@ type callState struct {
 	ctx   context.Context //nolint:containedctx // the same, bounded by the total timeout
 	total *deadlineCtx    // ctx, when there is a total timeout
 	span  CallSpan
-	call  Call
+	call  *Call
 
 	started time.Time
 
@@ -48,11 +48,9 @@ type callState struct {
 }
 
 func newCallState(ctx context.Context, p *Pipeline, span CallSpan, call *Call) *callState {
-	s := &callState{p: p, plan: p.plan.Load(), outer: ctx, ctx: ctx, span: span, started: p.clock()}
-	if call != nil {
-		s.call = *call
-	} else {
-		s.call = CallFrom(ctx)
+	s := &callState{p: p, plan: p.plan.Load(), outer: ctx, ctx: ctx, span: span, call: call, started: p.clock()}
+	if call == nil {
+		s.call = callFrom(ctx)
 	}
 	if p.total > 0 {
 		s.total = newDeadlineCtx(ctx, s.started.Add(p.total))
@@ -219,7 +217,7 @@ func (s *callState) again() bool {
 	deadline, _ := s.ctx.Deadline()
 	d := s.plan.retry.Decide(RetryState{
 		Now: s.p.clock(), Started: s.started, Deadline: deadline,
-		Attempt: s.attempts, Outcome: s.out, Err: s.err, LastDelay: s.delay, Call: &s.call,
+		Attempt: s.attempts, Outcome: s.out, Err: s.err, LastDelay: s.delay, Call: s.call,
 	})
 	if d.Stop != StopNone {
 		s.stopped(d.Stop)
