@@ -184,7 +184,9 @@ func (a *Attempt) leave(o Outcome, mask uint32) {
 		// The bit goes first: should Leave panic, the attempt is not left twice.
 		a.entered &^= bit
 		a.plan.gates[i].gate.Leave(a, i, o)
-		a.slots[i].Ref = nil
+		if a.slots[i].Ref != nil {
+			a.slots[i].Ref = nil
+		}
 	}
 }
 
@@ -217,12 +219,8 @@ func (a *Attempt) settle(o Outcome) {
 		}
 	}
 	a.leave(o, mask)
-	st := a.pipe.stats.at(a.stripe)
-	if o.Kind != NotRun {
-		st.latency.Record(o.Duration)
-	}
 	if a.discarded {
-		st.discarded.Add(1)
+		a.pipe.stats.at(a.stripe).discarded.Add(1)
 		if a.pipe.watched {
 			a.pipe.emit(Event{Kind: EventDiscarded, Time: time.Now(), Attempt: a.number, Outcome: o.Kind})
 		}
@@ -244,7 +242,7 @@ func (a *Attempt) unwind(span AttemptSpan) {
 	a.now = a.start.Add(o.Duration)
 	st := a.pipe.stats.at(a.stripe)
 	st.panics.Add(1)
-	st.attempts[o.Kind].Add(1)
+	st.attempt(o)
 	if a.held {
 		a.held = false
 		Handle{a: a, gen: a.state.Load() >> phaseBits}.retire()

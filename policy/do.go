@@ -88,12 +88,12 @@ func do[A, T any](ctx context.Context, p *Pipeline, b body[A, T]) (T, *degraded,
 		return doFull(ctx, p, nil, b)
 	}
 	v, stripe, o, err := try(ctx, p, nil, 1, &b)
+	st := p.stats.at(stripe)
 	if o.Kind == Success {
-		p.stats.at(stripe).firstSuccess.Add(1)
+		st.direct.Record(o.Duration)
 		return v, nil, err
 	}
-	st := p.stats.at(stripe)
-	st.attempts[o.Kind].Add(1)
+	st.attempt(o)
 	if pl := p.plan.Load(); pl.recovery == nil && len(pl.fallbacks) == 0 && (b.typed == nil || len(b.typed.fallbacks) == 0) {
 		st.calls[o.Kind].Add(1)
 		return v, nil, err
@@ -150,7 +150,7 @@ func (b *body[A, T]) watchDiscard(s *callState, v *T) {
 func step[A, T any](ctx context.Context, s *callState, b *body[A, T], v *T) {
 	s.begin()
 	got, stripe, o, err := try(ctx, s.p, s, s.attempts, b)
-	s.p.stats.at(stripe).attempts[o.Kind].Add(1)
+	s.p.stats.at(stripe).attempt(o)
 	s.record(o, err)
 	if o.Kind == NotRun {
 		s.refunded() // the value of the attempt before stays

@@ -170,8 +170,12 @@ func (h Handle) settle(err error) (counted bool) {
 		a.settle(o)
 		counted = !a.discarded
 		st := a.pipe.stats.at(a.stripe)
+		if o.Kind == Success {
+			st.direct.Record(o.Duration)
+			return
+		}
 		st.calls[o.Kind].Add(1)
-		st.attempts[o.Kind].Add(1)
+		st.attempt(o)
 	}()
 	o = a.judge(err)
 	return

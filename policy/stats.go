@@ -17,16 +17,17 @@ type stats struct {
 }
 
 type stripe struct {
-	// firstSuccess counts calls whose first attempt was a success. It stands for
-	// one call and one attempt, so the path of nearly every call writes once.
-	firstSuccess atomic.Uint64
+	// direct holds the durations of attempts that were a whole call each: the first
+	// one, and a success. Its count is also the number of such calls and of such
+	// attempts, so nearly every call writes to it and to nothing else.
+	direct hist.Histogram
 
 	calls     [NumKinds]atomic.Uint64 // other calls
 	attempts  [NumKinds]atomic.Uint64 // attempts of other calls
+	latency   hist.Histogram          // durations of those that ran
 	retries   atomic.Uint64
 	panics    atomic.Uint64
 	discarded atomic.Uint64
-	latency   hist.Histogram
 
 	_ [64]byte // keeps the next stripe off this one's last cache line
 }
@@ -41,6 +42,14 @@ func newStats() *stats {
 
 func (s *stats) at(i uint32) *stripe { return &s.stripes[i&s.mask] }
 
+// attempt counts an attempt that was not a whole call.
+func (s *stripe) attempt(o Outcome) {
+	s.attempts[o.Kind].Add(1)
+	if o.Kind != NotRun {
+		s.latency.Record(o.Duration)
+	}
+}
+
 // first returns a stripe for what belongs to no attempt.
 func (s *stats) first() *stripe { return &s.stripes[0] }
 
@@ -49,9 +58,11 @@ func (s *stats) addTo(snap *Snapshot) {
 	snap.Latency.Counts = make([]uint64, hist.Buckets)
 	for i := range s.stripes {
 		st := &s.stripes[i]
-		first := st.firstSuccess.Load()
-		snap.Calls[Success] += first
-		snap.Attempts[Success] += first
+		before := snap.Latency.Count()
+		snap.Latency.Sum += st.direct.AddTo(snap.Latency.Counts)
+		direct := snap.Latency.Count() - before
+		snap.Calls[Success] += direct
+		snap.Attempts[Success] += direct
 		for k := range NumKinds {
 			snap.Calls[k] += st.calls[k].Load()
 			snap.Attempts[k] += st.attempts[k].Load()
