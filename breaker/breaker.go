@@ -137,7 +137,7 @@ func (b *Breaker) Snapshot(now time.Time) policy.PolicySnapshot {
 	if m.state == Open {
 		s.RetryAfter = time.Duration(m.until - ns)
 	}
-	return policy.PolicySnapshot{Name: b.cfg.Name, Kind: Kind, Shadow: b.cfg.Shadow, Breaker: s}
+	return policy.PolicySnapshot{Name: b.cfg.Name, Kind: kind, Shadow: b.cfg.Shadow, Breaker: s}
 }
 
 // at returns the machine as it is at ns, with what time alone has changed since the
@@ -185,10 +185,10 @@ func (b *Breaker) enter(now time.Time) (word uint64, refused *policy.RejectedErr
 func (p *phase) refusal(left int64) *policy.RejectedError {
 	if p.state == HalfOpen {
 		// A probe may end at any moment, so when to come again is not known.
-		return &policy.RejectedError{Policy: Kind, Reason: policy.ReasonProbes, Err: ErrOpen}
+		return &policy.RejectedError{Policy: kind, Reason: policy.ReasonProbes, Err: ErrOpen}
 	}
 	return &policy.RejectedError{
-		Policy: Kind, Reason: policy.ReasonOpen, RetryAfter: time.Duration(left), Err: ErrOpen,
+		Policy: kind, Reason: policy.ReasonOpen, RetryAfter: time.Duration(left), Err: ErrOpen,
 	}
 }
 

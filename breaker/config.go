@@ -8,23 +8,23 @@ import (
 	"github.com/breakwater-go/breakwater/policy"
 )
 
-// Kind is the kind of policy, and the name of a breaker that is given none.
-const Kind = "breaker"
+// kind is the kind of policy, and the name of a breaker that is given none.
+const kind = "breaker"
 
 // Off as a ratio turns its rule off.
 const Off = -1
 
 // The values that zero fields of a [Config] stand for.
 const (
-	DefaultRatio    = 0.5
-	DefaultWindow   = 10 * time.Second
-	DefaultBuckets  = 10
-	DefaultMinCalls = 20
-	DefaultOpenFor  = 5 * time.Second
-	DefaultProbes   = 3
+	defaultRatio    = 0.5
+	defaultWindow   = 10 * time.Second
+	defaultBuckets  = 10
+	defaultMinCalls = 20
+	defaultOpenFor  = 5 * time.Second
+	defaultProbes   = 3
 
-	// DefaultProbeTimeout is the least that a zero ProbeTimeout stands for.
-	DefaultProbeTimeout = 10 * time.Second
+	// defaultProbeTimeout is the least that a zero ProbeTimeout stands for.
+	defaultProbeTimeout = 10 * time.Second
 )
 
 const (
@@ -114,7 +114,7 @@ type StateChange struct {
 func (c Config) Validate() error {
 	var errs []error
 	fail := func(field string, value any, want string) {
-		errs = append(errs, &policy.ConfigError{Policy: Kind, Field: field, Value: value, Want: want})
+		errs = append(errs, &policy.ConfigError{Policy: kind, Field: field, Value: value, Want: want})
 	}
 	// Ranges are written so that NaN fails.
 	if !(c.FailureRatio == Off || c.FailureRatio >= 0 && c.FailureRatio <= 1) {
@@ -157,20 +157,20 @@ func (c Config) Validate() error {
 
 // effective returns c with every default filled in.
 func (c Config) effective() Config {
-	c.Name = orDefault(c.Name, Kind)
-	c.FailureRatio = orDefault(c.FailureRatio, DefaultRatio)
+	c.Name = orDefault(c.Name, kind)
+	c.FailureRatio = orDefault(c.FailureRatio, defaultRatio)
 	switch {
 	case c.SlowAfter == 0 || c.SlowRatio == Off:
 		c.SlowAfter, c.SlowRatio = 0, Off
 	default:
-		c.SlowRatio = orDefault(c.SlowRatio, DefaultRatio)
+		c.SlowRatio = orDefault(c.SlowRatio, defaultRatio)
 	}
-	c.Window = orDefault(c.Window, DefaultWindow)
-	c.Buckets = orDefault(c.Buckets, DefaultBuckets)
-	c.MinCalls = orDefault(c.MinCalls, DefaultMinCalls)
-	c.OpenFor = orDefault(c.OpenFor, DefaultOpenFor)
-	c.Probes = orDefault(c.Probes, DefaultProbes)
-	c.ProbeTimeout = orDefault(c.ProbeTimeout, max(c.OpenFor, DefaultProbeTimeout))
+	c.Window = orDefault(c.Window, defaultWindow)
+	c.Buckets = orDefault(c.Buckets, defaultBuckets)
+	c.MinCalls = orDefault(c.MinCalls, defaultMinCalls)
+	c.OpenFor = orDefault(c.OpenFor, defaultOpenFor)
+	c.Probes = orDefault(c.Probes, defaultProbes)
+	c.ProbeTimeout = orDefault(c.ProbeTimeout, max(c.OpenFor, defaultProbeTimeout))
 	return c
 }
 
@@ -211,7 +211,7 @@ func (c Config) warnings() []string {
 func (c Config) BuildPolicy() (policy.Part, error) {
 	b, err := New(c.Name, c)
 	if err != nil {
-		return policy.Part{Kind: Kind, Name: c.Name}, err
+		return policy.Part{Kind: kind, Name: c.Name}, err
 	}
 	return b.BuildPolicy()
 }

@@ -51,7 +51,7 @@ func TestConfigValidate(t *testing.T) {
 				for _, e := range joined.Unwrap() {
 					ce, ok := errors.AsType[*policy.ConfigError](e)
 					require.True(t, ok, "%v", e)
-					assert.Equal(t, breaker.Kind, ce.Policy)
+					assert.Equal(t, "breaker", ce.Policy)
 					assert.NotEmpty(t, ce.Want)
 					fields = append(fields, ce.Field)
 				}

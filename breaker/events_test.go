@@ -80,7 +80,7 @@ func TestSnapshot(t *testing.T) {
 		at := func(d time.Duration) policy.BreakerSnapshot {
 			s := b.Snapshot(begin.Add(d))
 			assert.Equal(t, "disk", s.Name)
-			assert.Equal(t, breaker.Kind, s.Kind)
+			assert.Equal(t, "breaker", s.Kind)
 			return *s.Breaker
 		}
 		want := policy.BreakerSnapshot{

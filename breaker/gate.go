@@ -10,7 +10,7 @@ import (
 // share its state.
 func (b *Breaker) BuildPolicy() (policy.Part, error) {
 	return policy.Part{
-		Kind:     Kind,
+		Kind:     kind,
 		Name:     b.cfg.Name,
 		Gate:     b,
 		Place:    policy.PlaceBreaker,
