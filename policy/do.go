@@ -106,9 +106,22 @@ func doFailed[A, T any](ctx context.Context, p *Pipeline, b body[A, T], v T, o O
 	s := newCallState(ctx, p, nil, b.call)
 	s.attempts = 1
 	s.record(o, err)
+	if s.plan.recovery != nil && s.again() {
+		return doAgain(s, b, v)
+	}
+	// A call that is not tried again costs no executor and no closures: while a
+	// breaker is open, every call is one.
+	v, deg, err := finish(s, &b, v)
+	s.recycle()
+	return v, deg, err
+}
+
+// doAgain makes further attempts after a first one; the next is decided on.
+func doAgain[A, T any](s *callState, b body[A, T], v T) (T, *degraded, error) {
 	b.watchDiscard(s, &v)
+	s.giveUpValue()
 	s.recover(func(ctx context.Context) { step(ctx, s, &b, &v) })
-	return finish(s, b, v)
+	return finish(s, &b, v)
 }
 
 // doFull runs a call that is bounded, followed by a tracer, or passes through
@@ -127,9 +140,12 @@ func doFull[A, T any](ctx context.Context, p *Pipeline, span CallSpan, b body[A,
 		}
 	} else {
 		next(s.ctx) //nolint:contextcheck // bounded by the total timeout
-		s.recover(next)
+		if s.plan.recovery != nil && s.out.Kind != Success && s.again() {
+			s.giveUpValue()
+			s.recover(next)
+		}
 	}
-	return finish(s, b, v)
+	return finish(s, &b, v)
 }
 
 // watchDiscard lets the call give up the value it holds.
@@ -160,7 +176,7 @@ func step[A, T any](ctx context.Context, s *callState, b *body[A, T], v *T) {
 }
 
 // finish makes the call's result, with the help of a fallback if it needs one.
-func finish[A, T any](s *callState, b body[A, T], v T) (T, *degraded, error) {
+func finish[A, T any](s *callState, b *body[A, T], v T) (T, *degraded, error) {
 	err := s.result()
 	s.p.stats.first().calls[s.out.Kind].Add(1)
 	if s.out.Kind == Success {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -47,8 +48,18 @@ type callState struct {
 	discarded bool   // and it has been given up
 }
 
+// callStates holds the states of calls that needed no executor: an executor might
+// still know its call when the call is over.
+var callStates = sync.Pool{New: func() any { return new(callState) }}
+
+func (s *callState) recycle() {
+	*s = callState{}
+	callStates.Put(s)
+}
+
 func newCallState(ctx context.Context, p *Pipeline, span CallSpan, call *Call) *callState {
-	s := &callState{p: p, plan: p.plan.Load(), outer: ctx, ctx: ctx, span: span, call: call, started: p.clock()}
+	s := callStates.Get().(*callState) // the pool holds nothing else
+	*s = callState{p: p, plan: p.plan.Load(), outer: ctx, ctx: ctx, span: span, call: call, started: p.clock()}
 	if call == nil {
 		s.call = callFrom(ctx)
 	}
@@ -129,13 +140,8 @@ func stateOf(v any) *callState {
 }
 
 // recover makes further attempts while the retry policy asks for them. The first
-// attempt has been recorded.
+// attempt has been recorded, and the second decided on.
 func (s *callState) recover(next func(context.Context)) {
-	// A call that is not tried again costs no executor: while a breaker is open,
-	// every call is one.
-	if s.plan.recovery == nil || s.out.Kind == Success || !s.again() {
-		return
-	}
 	s.asked = true
 	handed := false
 	// What the executor returns is of no use: it replaces the error of a call
@@ -225,7 +231,9 @@ func (s *callState) again() bool {
 	}
 	s.delay = max(d.Delay, 0)
 	s.scheduled = true
-	s.emit(Event{Kind: EventRetry, Policy: s.plan.retryStats.name, Delay: s.delay})
+	if s.p.watched || s.span != nil {
+		s.emit(Event{Kind: EventRetry, Policy: s.plan.retryStats.name, Delay: s.delay})
+	}
 	s.giveUpValue()
 	return true
 }
@@ -248,14 +256,13 @@ func (s *callState) interrupted() {
 func (s *callState) stopped(why Stop) {
 	s.stop = why
 	s.plan.retryStats.stopped[why].Add(1)
-	s.emit(Event{Kind: EventStopped, Policy: s.plan.retryStats.name, Stop: why})
+	if s.p.watched || s.span != nil {
+		s.emit(Event{Kind: EventStopped, Policy: s.plan.retryStats.name, Stop: why})
+	}
 }
 
 // emit completes an event about the last attempt and hands it out.
 func (s *callState) emit(e Event) {
-	if !s.p.watched && s.span == nil {
-		return
-	}
 	e.Time, e.Dependency, e.Attempt, e.Outcome = time.Now(), s.p.name, s.attempts, s.out.Kind
 	if e.Err == nil {
 		e.Err = s.err
