@@ -1,0 +1,39 @@
+// Package httpx puts a pipeline under an [http.Client]: [Transport] makes an
+// [http.RoundTripper] of it, so that every request of the client is a call and every
+// try of a request an attempt.
+//
+//	client := &http.Client{Transport: httpx.Transport(inventory, nil)}
+//
+// It follows the contract of RoundTripper to the letter: the caller's request is
+// never modified, its body is closed in every case, and the answer is a response or an
+// error, never both. A refusal is a [*policy.RejectedError], which [errors.As] finds
+// through the [*url.Error] of the client.
+//
+// # What counts as what
+//
+// A response is judged by its status: 5xx is a failure, 503 busy, 429 throttled, 408 a
+// timeout, and 501, 505 and the rest of 4xx are permanent: an answer that another
+// attempt will not change. Config.Classify has the first word. Retry-After (RFC 9110
+// §10.2.3) is read from responses that another attempt may change, in seconds or as a
+// date.
+//
+// # What is retried
+//
+// If the pipeline retries at all, a request is retried when it may reach the server
+// twice ([IsIdempotent], in the words of RFC 9110 §9.2.2) and when its body can be sent
+// again through GetBody. A request without one is never sent with an empty or half a
+// body: what its first attempt gave is what the caller gets.
+//
+// # Bodies
+//
+// Breaker and retry budget are told the outcome at the response's header. Permits of
+// a bulkhead, and the attempt's context, are kept until the body has been read to its
+// end or closed, and a body that breaks off corrects a success to a failure. The
+// attempt's timeout bounds the time to the header; the body is bounded by the
+// caller's context. A body that nobody closed is closed when the garbage collector
+// finds it.
+//
+// A response that is not returned, because another attempt follows, is drained within
+// limits and closed before the wait, so that it holds neither a permit nor a
+// connection through it.
+package httpx
