@@ -67,16 +67,23 @@ var (
 )
 
 // newAttempt takes an attempt from the pool and starts its clock.
-func (p *Pipeline) newAttempt(ctx context.Context, number int) *Attempt {
+func (p *Pipeline) newAttempt(ctx context.Context, number int, call *Call) *Attempt {
 	a := attempts.Get().(*Attempt) // the pool holds nothing else
+	a.begin(ctx, p, number, call)
+	return a
+}
+
+func (a *Attempt) begin(ctx context.Context, p *Pipeline, number int, call *Call) {
+	if call == nil {
+		call = callFrom(ctx)
+	}
 	a.pipe = p
 	a.plan = p.plan.Load()
 	a.ctx = ctx
 	a.number = number
 	a.stage = stageAdmission
-	a.call = callFrom(ctx)
+	a.call = call
 	a.now = p.clock()
-	return a
 }
 
 // recycle returns an attempt whose gates have all been left to the pool.
@@ -111,6 +118,11 @@ func (a *Attempt) admit() error {
 				return a.refused(i, err)
 			}
 		}
+		if pl.runner != nil {
+			if err := pl.runner.Peek(a); err != nil {
+				return a.complete(pl.runnerName, pl.runnerRejected, err)
+			}
+		}
 	}
 	for i := range pl.gates {
 		g := &pl.gates[i]
@@ -132,7 +144,7 @@ func (a *Attempt) admit() error {
 	if a.number == 1 && pl.retry != nil {
 		pl.retry.First(a.now)
 	}
-	if pl.attemptTimeout > 0 {
+	if pl.attemptTimeout > 0 && pl.runner == nil { // a worker starts its own
 		a.bound = newDeadlineCtx(ctx, a.now.Add(pl.attemptTimeout))
 		a.ctx = a.bound
 	}
@@ -144,15 +156,21 @@ func (a *Attempt) admit() error {
 func (a *Attempt) refused(i int, err error) error {
 	a.leave(Outcome{Kind: NotRun}, ^uint32(0))
 	g := &a.plan.gates[i]
-	re, ok := err.(*RejectedError) //nolint:errorlint // a gate's own refusal is never wrapped
+	return a.complete(g.name, &g.rejected, err)
+}
+
+// complete fills in, counts and reports a refusal of the policy called name. Another
+// error, that of a context which ended a wait, passes through.
+func (a *Attempt) complete(name string, counts *rejections, err error) error {
+	re, ok := err.(*RejectedError) //nolint:errorlint // a policy's own refusal is never wrapped
 	if !ok {
-		return err // the context ended a wait
+		return err
 	}
-	re.Dependency, re.Policy = a.pipe.name, g.name
-	g.count(re.Reason)
+	re.Dependency, re.Policy = a.pipe.name, name
+	counts.count(re.Reason)
 	if a.pipe.watched {
 		a.pipe.emit(Event{
-			Kind: EventRejected, Time: time.Now(), Policy: g.name, Attempt: a.number,
+			Kind: EventRejected, Time: time.Now(), Policy: name, Attempt: a.number,
 			Reason: re.Reason, RetryAfter: re.RetryAfter, Err: re,
 		})
 	}
@@ -166,7 +184,7 @@ func (a *Attempt) shadowed(i int, err error) {
 	if re, ok := err.(*RejectedError); ok { //nolint:errorlint // a gate's own refusal is never wrapped
 		re.Dependency, re.Policy = a.pipe.name, g.name
 		e.Reason, e.RetryAfter = re.Reason, re.RetryAfter
-		g.count(re.Reason)
+		g.rejected.count(re.Reason)
 	}
 	if a.pipe.watched {
 		e.Time = time.Now()

@@ -37,7 +37,8 @@ func DoWith[A, T any](ctx context.Context, p *Pipeline, arg A, fn func(context.C
 //
 // discard, if not nil, is called once for each value that came with a nil error and
 // that the caller will not get: when another attempt has been decided on, before any
-// sleep, and when a fallback answers instead. A value that was discarded is gone: if
+// sleep, when a fallback answers instead, and, on the worker of a [Runner], when the
+// caller has left before it came. A value that was discarded is gone: if
 // no later attempt runs, the caller gets an [*AnswerError] in its place.
 func DoAttempt[A, T any](ctx context.Context, p *Pipeline, c *Call, arg A, fn func(context.Context, A, *Attempt) (T, error), discard func(T)) (T, error) {
 	v, _, err := do(ctx, p, body[A, T]{arg: arg, attempt: fn, call: c, discard: discard})
@@ -132,14 +133,14 @@ func doFull[A, T any](ctx context.Context, p *Pipeline, span CallSpan, b body[A,
 	b.watchDiscard(s, &v)
 	next := func(ctx context.Context) { step(ctx, s, &b, &v) }
 	if len(s.plan.foreign) > 0 {
-		out, ok := s.compose(next, func() any { return v }) //nolint:contextcheck // the state holds it
+		out, ok := s.compose(next, func() any { return v })
 		if ok {
 			if v, err = as[T](out); err != nil {
 				s.out, s.err = Outcome{Kind: Failure}, err
 			}
 		}
 	} else {
-		next(s.ctx) //nolint:contextcheck // bounded by the total timeout
+		next(s.ctx)
 		if s.plan.recovery != nil && s.out.Kind != Success && s.again() {
 			s.giveUpValue()
 			s.recover(next)
@@ -165,7 +166,17 @@ func (b *body[A, T]) watchDiscard(s *callState, v *T) {
 // attempt that ran is kept.
 func step[A, T any](ctx context.Context, s *callState, b *body[A, T], v *T) {
 	s.begin()
-	got, stripe, o, err := try(ctx, s.p, s, s.attempts, b)
+	var (
+		got    T
+		stripe uint32
+		o      Outcome
+		err    error
+	)
+	if s.plan.runner != nil {
+		got, stripe, o, err = tryPooled(ctx, s, s.attempts, b)
+	} else {
+		got, stripe, o, err = try(ctx, s.p, s, s.attempts, b)
+	}
 	s.p.stats.at(stripe).attempt(o)
 	s.record(o, err)
 	if o.Kind == NotRun {
@@ -263,7 +274,7 @@ func try[A, T any](ctx context.Context, p *Pipeline, s *callState, number int, b
 	if s != nil && s.span != nil {
 		ctx, span = s.span.StartAttempt(ctx, number)
 	}
-	a := p.newAttempt(ctx, number)
+	a := p.newAttempt(ctx, number, b.call)
 	stripe = a.stripe
 	returned := false
 	defer func() {
@@ -271,11 +282,8 @@ func try[A, T any](ctx context.Context, p *Pipeline, s *callState, number int, b
 			a.unwind(span)
 		}
 	}()
-	if b.call != nil {
-		a.call = b.call
-	}
 	if err = a.admit(); err == nil {
-		v, err = b.run(a.ctx, a) //nolint:contextcheck // bounded by the attempt timeout
+		v, err = b.run(a.ctx, a)
 		o = a.judge(err)
 		a.settle(o)
 	}

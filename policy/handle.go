@@ -37,7 +37,10 @@ func (p *Pipeline) Enter(ctx context.Context) (Handle, error) {
 		p.stats.first().calls[NotRun].Add(1)
 		return Handle{}, err
 	}
-	a := p.newAttempt(ctx, 1)
+	if p.plan.Load().runner != nil {
+		return Handle{}, ErrPooled
+	}
+	a := p.newAttempt(ctx, 1, nil)
 	admitted := false
 	defer func() {
 		if !admitted {

@@ -23,8 +23,8 @@ const (
 	PlaceBreaker   = 300 // last, so that no probe slot is held while waiting, and nothing queued runs after a trip
 )
 
-// Part is what a [Policy] contributes to a pipeline. Exactly one of Gate, Retry,
-// Fallback, Timeouts, Classify, Observer, Tracer and Foreign is set.
+// Part is what a [Policy] contributes to a pipeline. Exactly one of Gate, Runner,
+// Retry, Fallback, Timeouts, Classify, Observer, Tracer and Foreign is set.
 type Part struct {
 	// Kind is the kind of policy, such as "breaker"; Name is the instance name,
 	// unique in a pipeline and the policy label everywhere. An empty Name is Kind.
@@ -45,6 +45,10 @@ type Part struct {
 	// Shadow says that the gate only watches: it decides, its decision is counted
 	// and reported, and the attempt runs in any case.
 	Shadow bool
+
+	// Runner is where the attempts run, innermost. Waits says whether they may be
+	// queued.
+	Runner Runner
 
 	// Retry decides whether another attempt follows.
 	Retry Retrier

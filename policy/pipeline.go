@@ -26,7 +26,7 @@ type Pipeline struct {
 	watched   bool // there are observers
 	tracer    Tracer
 	total     time.Duration
-	full      bool // every call takes the long way: a total timeout, or failsafe-go policies
+	full      bool // every call takes the long way: a total timeout, a runner, or failsafe-go policies
 	warnings  []string
 
 	shut    atomic.Bool
@@ -42,6 +42,9 @@ type plan struct {
 	gates          []planGate
 	holds          uint32 // bit i is set when gate i is left at release
 	waits          bool   // some gate may wait or do I/O
+	runner         Runner // nil for the caller's own goroutine
+	runnerName     string
+	runnerRejected *rejections
 	retry          Retrier
 	retryStats     *reactorStats
 	attemptTimeout time.Duration
@@ -58,14 +61,24 @@ type planGate struct {
 	name     string
 	kind     string
 	shadow   bool
-	rejected [NumReasons]atomic.Uint64
+	rejected rejections
 }
 
-func (g *planGate) count(r Reason) {
+// rejections counts refusals by reason.
+type rejections [NumReasons]atomic.Uint64
+
+func (c *rejections) count(r Reason) {
 	if r >= NumReasons {
 		r = ReasonUnknown
 	}
-	g.rejected[r].Add(1)
+	c[r].Add(1)
+}
+
+func (c *rejections) load() (counts [NumReasons]uint64) {
+	for r := range c {
+		counts[r] = c[r].Load()
+	}
+	return counts
 }
 
 type reactorStats struct {
@@ -161,7 +174,7 @@ func (p *Pipeline) assemble(parts []Part) (*plan, error) {
 	}
 	gates := 0
 	for _, part := range parts {
-		labelled := part.Gate != nil || part.Retry != nil || part.Fallback != nil || part.Timeouts != nil
+		labelled := part.Gate != nil || part.Runner != nil || part.Retry != nil || part.Fallback != nil || part.Timeouts != nil
 		if labelled && names[part.Name] {
 			fail(part, "the name is used twice in this pipeline; set Name to tell the policies apart")
 		}
@@ -173,6 +186,10 @@ func (p *Pipeline) assemble(parts []Part) (*plan, error) {
 		case part.Gate != nil:
 			gates++
 			pl.waits = pl.waits || (part.Waits && !part.Shadow)
+		case part.Runner != nil:
+			once(part, "runner")
+			pl.runner, pl.runnerName, pl.runnerRejected = part.Runner, part.Name, new(rejections)
+			pl.waits = pl.waits || part.Waits
 		case part.Retry != nil:
 			once(part, "retry")
 			pl.retry = part.Retry
@@ -205,7 +222,7 @@ func (p *Pipeline) assemble(parts []Part) (*plan, error) {
 	pl.fill(parts, gates)
 	pl.recovery = newRecovery(pl)
 	p.watched = len(p.observers) > 0
-	p.full = p.total > 0 || len(pl.foreign) > 0
+	p.full = p.total > 0 || len(pl.foreign) > 0 || pl.runner != nil
 	return pl, nil
 }
 
@@ -215,7 +232,7 @@ func (pl *plan) fill(parts []Part, gates int) {
 	pl.gates = make([]planGate, gates)
 	pl.fallbacks = make([]planFallback, len(slices.DeleteFunc(slices.Clone(parts), func(p Part) bool { return p.Fallback == nil })))
 	g, f := 0, 0
-	var fallbacks, timeouts, retries, inner []Part
+	var fallbacks, timeouts, retries, inner, runners []Part
 	for _, part := range parts {
 		switch {
 		case part.Gate != nil:
@@ -234,22 +251,18 @@ func (pl *plan) fill(parts []Part, gates int) {
 			timeouts = append(timeouts, part)
 		case part.Retry != nil:
 			retries = append(retries, part)
+		case part.Runner != nil:
+			runners = append(runners, part)
 		}
 	}
-	pl.parts = slices.Concat(fallbacks, timeouts, retries, inner)
+	pl.parts = slices.Concat(fallbacks, timeouts, retries, inner, runners)
 }
 
 func closerOf(part Part) (Closer, bool) {
-	switch {
-	case part.Gate != nil:
-		c, ok := part.Gate.(Closer)
-		return c, ok
-	case part.Retry != nil:
-		c, ok := part.Retry.(Closer)
-		return c, ok
-	case part.Fallback != nil:
-		c, ok := part.Fallback.(Closer)
-		return c, ok
+	for _, v := range []any{part.Gate, part.Runner, part.Retry, part.Fallback} {
+		if c, ok := v.(Closer); ok {
+			return c, true
+		}
 	}
 	return nil, false
 }
@@ -335,10 +348,10 @@ func (p *Pipeline) Snapshot() Snapshot {
 		ps.Name, ps.Kind, ps.Shadow = part.Name, part.Kind, part.Shadow
 		switch {
 		case part.Gate != nil:
-			for r := range NumReasons {
-				ps.Rejected[r] = pl.gates[g].rejected[r].Load()
-			}
+			ps.Rejected = pl.gates[g].rejected.load()
 			g++
+		case part.Runner != nil:
+			ps.Rejected = pl.runnerRejected.load()
 		case part.Fallback != nil:
 			ps.Fallback = &FallbackSnapshot{Served: pl.fallbacks[f].served.Load(), Failed: pl.fallbacks[f].failed.Load()}
 			f++
@@ -359,7 +372,7 @@ func (p *Pipeline) Snapshot() Snapshot {
 
 // describe asks the policy behind a part for its state.
 func describe(part Part, now time.Time) PolicySnapshot {
-	for _, v := range []any{part.Gate, part.Retry} {
+	for _, v := range []any{part.Gate, part.Runner, part.Retry} {
 		if s, ok := v.(Snapshotter); ok {
 			return s.Snapshot(now)
 		}
