@@ -1,0 +1,41 @@
+//go:build !race
+
+package httpx_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/breakwater-go/breakwater/httpx"
+	"github.com/breakwater-go/breakwater/policy"
+)
+
+// What a request that is served at once costs beyond its transport: a copy of the
+// request, and where a body follows, its wrapper (two) and what watches over that (two).
+func TestAllocSuccess(t *testing.T) {
+	cost := func(next http.RoundTripper, policies ...policy.Policy) float64 {
+		req := get(t.Context(), t, "http://server.test")
+		bare := testing.AllocsPerRun(1000, func() { send(next, req) })
+		p := usual(t)
+		if len(policies) > 0 {
+			p = pipe(t, policies...)
+		}
+		rt := httpx.Transport(p, next)
+		return testing.AllocsPerRun(1000, func() { send(rt, req) }) - bare
+	}
+	assert.LessOrEqual(t, cost(withoutBody), 1.0, "no body")
+	assert.LessOrEqual(t, cost(withBody), 5.0, "body")
+	assert.LessOrEqual(t, cost(withoutBody, policy.Timeouts{Attempt: time.Hour}), 2.0, "attempt timeout: its context")
+}
+
+// A request with a body also has a note of who may send it.
+func TestAllocRequestBody(t *testing.T) {
+	req := get(t.Context(), t, "http://server.test")
+	req.Body = ended{}
+	bare := testing.AllocsPerRun(1000, func() { send(withoutBody, req) })
+	rt := httpx.Transport(usual(t), withoutBody)
+	assert.LessOrEqual(t, testing.AllocsPerRun(1000, func() { send(rt, req) })-bare, 2.0)
+}
