@@ -194,6 +194,9 @@ func (a *Attempt) shadowed(i int, err error) {
 
 // leave leaves the gates in mask that the attempt is in, innermost first.
 func (a *Attempt) leave(o Outcome, mask uint32) {
+	if o.Kind != NotRun {
+		a.entered &^= a.plan.refunds
+	}
 	for i := len(a.plan.gates) - 1; i >= 0; i-- {
 		bit := uint32(1) << i
 		if a.entered&mask&bit == 0 {

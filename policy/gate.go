@@ -24,7 +24,8 @@ type Gate interface {
 	// [Attempt.NoWait] says so.
 	Enter(ctx context.Context, a *Attempt, slot int) error
 
-	// Leave is called exactly once for each Enter that returned nil. The kind of o
+	// Leave is called exactly once for each Enter that returned nil (but see
+	// [Part.RefundsOnly]). The kind of o
 	// is [NotRun] when a later gate refused the attempt: the gate then gives back
 	// all that it took and counts nothing.
 	Leave(a *Attempt, slot int, o Outcome)

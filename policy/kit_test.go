@@ -20,13 +20,14 @@ var (
 
 // gate is a Gate with a number of permits, which writes down what happens to it.
 type gate struct {
-	name   string
-	place  int
-	limit  int // permits; negative is none at all
-	shadow bool
-	holds  bool
-	waits  bool
-	enter  func(ctx context.Context, a *policy.Attempt) error
+	name        string
+	place       int
+	limit       int // permits; negative is none at all
+	shadow      bool
+	holds       bool
+	refundsOnly bool
+	waits       bool
+	enter       func(ctx context.Context, a *policy.Attempt) error
 
 	mu       sync.Mutex
 	inFlight int
@@ -38,7 +39,7 @@ type gate struct {
 func (g *gate) BuildPolicy() (policy.Part, error) {
 	return policy.Part{
 		Kind: "gate", Name: g.name, Gate: g, Place: g.place,
-		Shadow: g.shadow, Holds: g.holds, Waits: g.waits,
+		Shadow: g.shadow, Holds: g.holds, Waits: g.waits, RefundsOnly: g.refundsOnly,
 	}, nil
 }
 

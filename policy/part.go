@@ -42,6 +42,11 @@ type Part struct {
 	// body is closed).
 	Holds bool
 
+	// RefundsOnly says that the gate's Leave has nothing to do for an attempt that
+	// ran, so that it need not be called: it only gives back what an attempt took
+	// that never ran.
+	RefundsOnly bool
+
 	// Shadow says that the gate only watches: it decides, its decision is counted
 	// and reported, and the attempt runs in any case.
 	Shadow bool

@@ -41,6 +41,7 @@ type Pipeline struct {
 type plan struct {
 	gates          []planGate
 	holds          uint32 // bit i is set when gate i is left at release
+	refunds        uint32 // bit i is set when gate i is left by attempts that never ran only
 	waits          bool   // some gate may wait or do I/O
 	runner         Runner // nil for the caller's own goroutine
 	runnerName     string
@@ -240,6 +241,9 @@ func (pl *plan) fill(parts []Part, gates int) {
 			pg.gate, pg.name, pg.kind, pg.shadow = part.Gate, part.Name, part.Kind, part.Shadow
 			if part.Holds {
 				pl.holds |= 1 << g
+			}
+			if part.RefundsOnly {
+				pl.refunds |= 1 << g
 			}
 			g++
 			inner = append(inner, part)

@@ -71,6 +71,18 @@ func TestGatesNestAndUnwind(t *testing.T) {
 	assert.Zero(t, snap.Latency.Count(), "a refused attempt has no duration")
 }
 
+func TestRefundsOnlyIsLeftByAttemptsThatNeverRan(t *testing.T) {
+	t.Parallel()
+	g := &gate{name: "refunds", refundsOnly: true}
+	p := build(t, g, &gate{name: "later", place: 1, limit: 1})
+	h, err := p.Enter(t.Context())
+	require.NoError(t, err)
+	_, err = policy.Do(t.Context(), p, succeed)
+	require.ErrorIs(t, err, policy.ErrRejected)
+	h.Leave(nil)
+	assert.Equal(t, []string{"enter 1", "enter 1", "leave not_run"}, g.log)
+}
+
 func TestOrderedKeepsTheOrder(t *testing.T) {
 	t.Parallel()
 	a, b := &gate{name: "a", place: policy.PlaceBreaker}, &gate{name: "b", place: policy.PlaceRateLimit}

@@ -10,12 +10,13 @@ import (
 // share it.
 func (b *Bucket) BuildPolicy() (policy.Part, error) {
 	return policy.Part{
-		Kind:     kind,
-		Name:     b.name,
-		Gate:     b,
-		Place:    policy.PlaceRateLimit,
-		Shadow:   b.shadow,
-		Warnings: b.Config().warnings(),
+		Kind:        kind,
+		Name:        b.name,
+		Gate:        b,
+		Place:       policy.PlaceRateLimit,
+		RefundsOnly: true,
+		Shadow:      b.shadow,
+		Warnings:    b.Config().warnings(),
 	}, nil
 }
 
