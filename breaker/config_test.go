@@ -25,6 +25,14 @@ func TestConfigValidate(t *testing.T) {
 		{"the design's example", cfg{FailureRatio: 0.5, SlowAfter: 500 * time.Millisecond, SlowRatio: 0.5, Window: time.Second, MinCalls: 5, OpenFor: 5 * time.Second}, nil},
 		{"ratio of one", cfg{FailureRatio: 1}, nil},
 		{"smallest ratio", cfg{FailureRatio: math.SmallestNonzeroFloat64}, nil},
+		{"smallest and largest of all", cfg{
+			FailureRatio: 1, SlowRatio: 1, SlowAfter: time.Microsecond, Window: ms, OpenFor: ms, ProbeTimeout: ms,
+			Buckets: 1000, MinCalls: 1, Probes: 1000,
+		}, nil},
+		{"just below", cfg{
+			SlowAfter: time.Microsecond - 1, Window: ms - 1, OpenFor: ms - 1, ProbeTimeout: ms - 1,
+		}, []string{"SlowAfter", "Window", "OpenFor", "ProbeTimeout"}},
+		{"slow ratio above one", cfg{SlowRatio: math.Nextafter(1, 2), SlowAfter: time.Second}, []string{"SlowRatio"}},
 		{"percent for a ratio", cfg{FailureRatio: 50}, []string{"FailureRatio"}},
 		{"just above one", cfg{FailureRatio: math.Nextafter(1, 2)}, []string{"FailureRatio"}},
 		{"negative ratio", cfg{FailureRatio: -0.5}, []string{"FailureRatio"}},
@@ -125,8 +133,8 @@ func TestConfigWarnings(t *testing.T) {
 		{"one call more", breaker.Config{FailureRatio: 0.1, MinCalls: 11}, nil},
 		{
 			"probes end before they are slow",
-			breaker.Config{SlowAfter: time.Minute, ProbeTimeout: time.Second},
-			[]string{"d.breaker: ProbeTimeout 1s is not above SlowAfter 1m0s: a probe counts as hung before it is slow"},
+			breaker.Config{SlowAfter: time.Minute, ProbeTimeout: time.Minute},
+			[]string{"d.breaker: ProbeTimeout 1m0s is not above SlowAfter 1m0s: a probe counts as hung before it is slow"},
 		},
 	}
 	for _, tt := range tests {
