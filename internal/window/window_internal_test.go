@@ -1,6 +1,7 @@
 package window
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -49,5 +50,19 @@ func TestEdgesAreExact(t *testing.T) {
 			assert.Equal(t, e, w.epoch, "length %d", length)
 			assert.Equal(t, edge.Add(time.Duration(w.width)), base.Add(time.Duration(w.edge.Load())))
 		}
+	}
+}
+
+// The last bucket ends with time itself, not before it begins.
+func TestTheLastBucketHasAnEnd(t *testing.T) {
+	t.Parallel()
+	base := time.Now()
+	for _, length := range []time.Duration{1, 7, time.Second, math.MaxInt64} {
+		w := New(base, length, 7)
+		w.Add(base.Add(math.MaxInt64), 0)
+		assert.Equal(t, int64(math.MaxInt64), w.edge.Load(), "length %d", length)
+		w = New(base, length, 1)
+		w.Add(base.Add(math.MaxInt64-length), 0)
+		assert.Positive(t, w.edge.Load(), "length %d", length)
 	}
 }
