@@ -73,8 +73,8 @@ func New(name string, cfg TokenBucket) (*Bucket, error) {
 	return b, nil
 }
 
-// at returns t as the bucket keeps time. The bound leaves room for differences.
-func (b *Bucket) at(t time.Time) int64 { return int64(max(t.Sub(b.start), -maxElapsed)) }
+// at returns t as the bucket keeps time.
+func (b *Bucket) at(t time.Time) int64 { return int64(t.Sub(b.start)) }
 
 // now reads the clock, at half the cost of [time.Now].
 func (b *Bucket) now() int64 { return int64(time.Since(b.start)) }
@@ -113,7 +113,7 @@ func (b *Bucket) take(at int64, n int) (time.Duration, verdict) {
 		if s.unlimited {
 			return 0, taken
 		}
-		elapsed := max(at-s.origin, 0)
+		elapsed := s.elapsed(at)
 		if elapsed > s.horizon {
 			b.move(s, at)
 			continue

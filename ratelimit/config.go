@@ -60,9 +60,11 @@ func (c TokenBucket) Validate() error {
 	fail := func(field string, value any, format string, args ...any) {
 		errs = append(errs, &policy.ConfigError{Policy: kind, Field: field, Value: value, Want: fmt.Sprintf(format, args...)})
 	}
-	burstOK := c.Burst >= 0 && c.Burst <= maxBurst
-	if !burstOK {
-		fail("Burst", c.Burst, "want 1 to %d (0 means what arrives in a second)", maxBurst)
+	switch {
+	case c.Burst < 0:
+		fail("Burst", c.Burst, "want at least 0 (0 means what arrives in a second)")
+	case c.Burst > maxBurst:
+		fail("Burst", c.Burst, "want at most %d", maxBurst)
 	}
 	switch {
 	case c.Initial < StartEmpty:

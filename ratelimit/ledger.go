@@ -23,9 +23,17 @@ type state struct {
 	rate   Rate
 }
 
+// elapsed returns the time since the origin, 0 before it.
+func (s *state) elapsed(at int64) int64 {
+	if at <= s.origin {
+		return 0
+	}
+	return at - s.origin
+}
+
 // arrived returns the units that have arrived at the given time, at most maxArrived.
 func (s *state) arrived(at int64) int64 {
-	units, _ := s.grantedAny(max(at-s.origin, 0))
+	units, _ := s.grantedAny(s.elapsed(at))
 	return min(units, maxArrived)
 }
 

@@ -21,7 +21,7 @@ const (
 	// than half an hour between two changes of origin, and for reservations.
 	maxPaceLog = 19
 
-	// maxElapsed is the longest time for which a meter is asked.
+	// maxElapsed is the longest time between two changes of origin.
 	maxElapsed = 1 << 62
 
 	// never is the time of what does not happen within 292 years.

@@ -192,7 +192,7 @@ func runCounterModel(t require.TestingT, o ops, steps int) {
 	for range steps {
 		// Keep away from the end of time, where differences stop.
 		at = max(-1<<60, min(at+chooseStep(o), math.MaxInt64-1<<60))
-		if s := b.state.Load(); at-s.origin > s.horizon {
+		if s := b.state.Load(); s.elapsed(at) > s.horizon {
 			b.move(s, at)
 			m.move(at)
 		}

@@ -97,7 +97,7 @@ func (b *Bucket) Wait(ctx context.Context, n int) error {
 	limit, reason, cause := maxDelay, policy.ReasonWait, errTooFar
 	if deadline, ok := ctx.Deadline(); ok {
 		// A token that comes with the deadline comes too late.
-		if left := time.Duration(b.at(deadline) - at - 1); left < limit {
+		if left := time.Duration(max(b.at(deadline), at) - at - 1); left < limit {
 			limit, reason, cause = left, policy.ReasonDeadline, errDeadline
 		}
 	}

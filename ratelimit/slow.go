@@ -22,7 +22,7 @@ func (b *Bucket) claim(at int64, n int, limit time.Duration) (time.Duration, ver
 	if s.unlimited {
 		return 0, taken
 	}
-	if at-s.origin > s.horizon {
+	if s.elapsed(at) > s.horizon {
 		s = b.moveLocked(s, at)
 	}
 	cost := int64(n) * s.unit
@@ -157,7 +157,7 @@ func (b *Bucket) closeLocked(s *state, at int64) (stock int64, frac uint64) {
 	if s.unlimited {
 		return s.full, 0
 	}
-	_, frac = s.grantedAny(at - s.origin)
+	_, frac = s.grantedAny(s.elapsed(at))
 	return s.arrived(at) - b.ledger.spent, frac
 }
 
