@@ -252,15 +252,15 @@ func (a *Attempt) settle(o Outcome) {
 // [runtime.Goexit], in it, in a gate or in a classifier. The panic goes on with its
 // own stack.
 func (a *Attempt) unwind(span AttemptSpan) {
+	a.now = a.pipe.clock()
 	o := Outcome{Kind: NotRun}
 	switch a.stage {
 	case stageAdmission:
 	case stageRunning:
-		o = Outcome{Kind: Failure, Duration: max(a.pipe.clock().Sub(a.start), 0)}
+		o = Outcome{Kind: Failure, Duration: max(a.now.Sub(a.start), 0)}
 	case stageJudging:
-		o = Outcome{Kind: Canceled, Duration: max(a.pipe.clock().Sub(a.start), 0)}
+		o = Outcome{Kind: Canceled, Duration: max(a.now.Sub(a.start), 0)}
 	}
-	a.now = a.start.Add(o.Duration)
 	st := a.pipe.stats.at(a.stripe)
 	st.panics.Add(1)
 	st.attempt(o)
@@ -305,5 +305,5 @@ func (a *Attempt) Hold() Handle {
 func (a *Attempt) handle(phase uint64) Handle {
 	gen := a.state.Load() >> phaseBits
 	a.state.Store(gen<<phaseBits | phase)
-	return Handle{a: a, gen: gen}
+	return Handle{a: a, gen: gen, ctx: a.ctx}
 }

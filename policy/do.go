@@ -99,13 +99,13 @@ func do[A, T any](ctx context.Context, p *Pipeline, b body[A, T]) (T, *degraded,
 		st.calls[o.Kind].Add(1)
 		return v, nil, err
 	}
-	return doFailed(ctx, p, b, v, o, err)
+	return doFailed(ctx, p, stripe, b, v, o, err)
 }
 
 // doFailed goes on after a first attempt that did not succeed.
-func doFailed[A, T any](ctx context.Context, p *Pipeline, b body[A, T], v T, o Outcome, err error) (T, *degraded, error) {
+func doFailed[A, T any](ctx context.Context, p *Pipeline, stripe uint32, b body[A, T], v T, o Outcome, err error) (T, *degraded, error) {
 	s := newCallState(ctx, p, nil, b.call)
-	s.attempts = 1
+	s.attempts, s.stripe = 1, stripe
 	s.record(o, err)
 	if s.plan.recovery != nil && s.again() {
 		return doAgain(s, b, v)
@@ -177,6 +177,7 @@ func step[A, T any](ctx context.Context, s *callState, b *body[A, T], v *T) {
 	} else {
 		got, stripe, o, err = try(ctx, s.p, s, s.attempts, b)
 	}
+	s.stripe = stripe
 	s.p.stats.at(stripe).attempt(o)
 	s.record(o, err)
 	if o.Kind == NotRun {
@@ -189,7 +190,7 @@ func step[A, T any](ctx context.Context, s *callState, b *body[A, T], v *T) {
 // finish makes the call's result, with the help of a fallback if it needs one.
 func finish[A, T any](s *callState, b *body[A, T], v T) (T, *degraded, error) {
 	err := s.result()
-	s.p.stats.first().calls[s.out.Kind].Add(1)
+	s.p.stats.at(s.stripe).calls[s.out.Kind].Add(1)
 	if s.out.Kind == Success {
 		return v, nil, err
 	}

@@ -14,6 +14,7 @@ import (
 type Handle struct {
 	a   *Attempt
 	gen uint64
+	ctx context.Context //nolint:containedctx // the attempt's own, readable whatever became of the attempt
 }
 
 // Enter lets one attempt in by hand, for callers that must hold a permit past the
@@ -31,7 +32,7 @@ type Handle struct {
 // in.
 func (p *Pipeline) Enter(ctx context.Context) (Handle, error) {
 	if p == nil {
-		return Handle{}, nil
+		return Handle{ctx: ctx}, nil
 	}
 	if err := contextError(ctx); err != nil {
 		p.stats.first().calls[NotRun].Add(1)
@@ -60,14 +61,14 @@ func (p *Pipeline) Enter(ctx context.Context) (Handle, error) {
 	return a.handle(phaseOpen), nil
 }
 
-// Context returns the context that the attempt runs under, which ends with the
-// attempt's timeout and when the handle is released. It is
-// [context.Background] for a zero or released Handle.
+// Context returns the context that the attempt runs under. If the attempt has a
+// timeout, it ends with that, and when the handle is released. It is
+// [context.Background] for the zero Handle.
 func (h Handle) Context() context.Context {
-	if h.a == nil || h.a.state.Load()>>phaseBits != h.gen {
+	if h.ctx == nil {
 		return context.Background()
 	}
-	return h.a.ctx
+	return h.ctx
 }
 
 // Leave ends the attempt with the error of the work, which is classified as in [Do].
@@ -144,19 +145,24 @@ func (h Handle) end() *Pipeline {
 }
 
 // take moves the attempt from the given phase to busy. It waits for another
-// goroutine that is moving it on, which never takes longer than leaving the gates.
+// goroutine that is moving it on: for as long as leaving the gates takes or, between
+// [Attempt.Hold] and the function's return, for the function.
 func (h Handle) take(phase uint64) bool {
 	if h.a == nil {
 		return false
 	}
-	for {
+	for tries := 0; ; tries++ {
 		switch h.a.state.Load() {
 		case h.gen<<phaseBits | phase:
 			if h.a.state.CompareAndSwap(h.gen<<phaseBits|phase, h.gen<<phaseBits|phaseBusy) {
 				return true
 			}
 		case h.gen<<phaseBits | phaseBusy:
-			runtime.Gosched()
+			if tries < 100 {
+				runtime.Gosched()
+			} else {
+				time.Sleep(50 * time.Microsecond)
+			}
 		default:
 			return false
 		}

@@ -30,6 +30,7 @@ type callState struct {
 
 	started time.Time
 
+	stripe    uint32  // of the last attempt
 	attempts  int     // made so far, refused ones included
 	ran       int     // of these, the ones that ran
 	out       Outcome // of the last one

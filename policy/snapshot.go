@@ -79,11 +79,37 @@ type BreakerSnapshot struct {
 // BreakerStates lists every state a breaker can report, in the order of its cycle.
 func BreakerStates() []string { return []string{"closed", "open", "half_open"} }
 
-// BulkheadSnapshot is the state of a bulkhead.
+// BulkheadSnapshot is the state of a bulkhead. What is in flight are permits of a
+// semaphore and functions on the workers of a pool; what waits are calls.
+//
+// A semaphore does not time what it lets in: that is [Snapshot] Latency, and the
+// number of completed attempts is in Snapshot.Attempts.
 type BulkheadSnapshot struct {
 	InFlight, Limit     int
 	Waiting, MaxWaiters int
 	HighWater           int // largest InFlight so far
+	Reserve             int // permits that only calls of high priority get
+
+	// Wait holds how long attempts stood in the queue, whatever became of them.
+	// Those that found room at once are not in it. Empty when nobody may wait.
+	Wait Latency
+
+	// Of a limit that is found at run time: its bounds, and how often it was found
+	// anew from the start. All 0 otherwise.
+	MinLimit, MaxLimit int
+	Rebased            uint64
+
+	// Of a pool; all 0 otherwise.
+	Workers      int     // goroutines, idle ones included
+	Idle         int     // goroutines that have nothing to do
+	Orphans      int     // functions in flight whose callers have left
+	Run          Latency // of every function that ended, its caller there or not
+	Completed    uint64  // functions that ended; all that Run holds, and those that panicked
+	Abandoned    uint64  // callers that left while their function ran
+	Expired      uint64  // calls whose context ended in the queue: they never ran
+	CallerRan    uint64  // functions run by their own callers, the queue being full
+	OrphanPanics uint64  // panics of functions whose callers had left: nobody was told
+	Overloaded   bool    // the queue has not been empty for long, and is shed
 }
 
 // LimiterSnapshot is the state of a rate limiter.
