@@ -2,6 +2,7 @@ package bulkhead
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"time"
 
@@ -38,8 +39,15 @@ type Semaphore struct {
 	MaxWait time.Duration
 
 	// MaxWaiters is the largest number of calls that wait at the same time, up to
-	// 2,147,483,647. Zero means as many as Limit. It needs MaxWait.
+	// 2,147,483,647. Zero means as many as Limit. It needs MaxWait. A call that finds
+	// the queue full takes the place of the one that came last among those of lowest
+	// priority, if that is lower than its own.
 	MaxWaiters int
+
+	// Reserve is how many of the permits only calls of high and critical priority
+	// get: an ordinary call is let in while more than Reserve are free. From 1 to
+	// Limit - 1; zero means none.
+	Reserve int
 
 	// Shadow only watches: every call runs, and those that found no permit free are
 	// counted as refused. It never waits, so calls that would have got a permit
@@ -65,6 +73,13 @@ func (c Semaphore) Validate() error {
 		fault("MaxWaiters", c.MaxWaiters, "want 1 to 2147483647, or 0 (as many as Limit)")
 	case c.MaxWaiters > 0 && c.MaxWait == 0:
 		fault("MaxWaiters", c.MaxWaiters, "want 0 while MaxWait is 0: nobody waits; set MaxWait too")
+	}
+	limit := c.Limit
+	if limit == 0 {
+		limit = defaultLimit
+	}
+	if c.Reserve < 0 || (c.Reserve >= limit && limit > 0) {
+		fault("Reserve", c.Reserve, fmt.Sprintf("want 0 to Limit - 1 (%d): ordinary calls would get none", limit-1))
 	}
 	return errors.Join(errs...)
 }

@@ -38,6 +38,12 @@ func TestSemaphoreValidate(t *testing.T) {
 		want []string
 	}{
 		{name: "zero", cfg: bulkhead.Semaphore{}},
+		{name: "reserve", cfg: bulkhead.Semaphore{Limit: 3, Reserve: 2}},
+		{name: "reserve below the default limit", cfg: bulkhead.Semaphore{Reserve: 99}},
+		{name: "reserve is all", cfg: bulkhead.Semaphore{Limit: 3, Reserve: 3}, want: []string{"Reserve"}},
+		{name: "reserve is the default limit", cfg: bulkhead.Semaphore{Reserve: 100}, want: []string{"Reserve"}},
+		{name: "negative reserve", cfg: bulkhead.Semaphore{Reserve: -1}, want: []string{"Reserve"}},
+		{name: "reserve of a bad limit", cfg: bulkhead.Semaphore{Limit: -1, Reserve: 1}, want: []string{"Limit"}},
 		{name: "smallest", cfg: bulkhead.Semaphore{Limit: 1}},
 		{name: "largest", cfg: bulkhead.Semaphore{Limit: math.MaxInt32, MaxWait: math.MaxInt64, MaxWaiters: math.MaxInt32}},
 		{name: "waits", cfg: bulkhead.Semaphore{MaxWait: time.Second}},
@@ -113,13 +119,13 @@ func TestConfigIsEffective(t *testing.T) {
 }
 
 func FuzzSemaphore(f *testing.F) {
-	f.Add(0, int64(0), 0)
-	f.Add(1, int64(time.Second), 1)
-	f.Add(-1, int64(-1), -1)
-	f.Add(math.MaxInt32, int64(math.MaxInt64), math.MaxInt32)
-	f.Add(math.MaxInt, int64(math.MinInt64), math.MinInt)
-	f.Fuzz(func(t *testing.T, limit int, wait int64, waiters int) {
-		cfg := bulkhead.Semaphore{Limit: limit, MaxWait: time.Duration(wait), MaxWaiters: waiters}
+	f.Add(0, int64(0), 0, 0)
+	f.Add(1, int64(time.Second), 1, 0)
+	f.Add(-1, int64(-1), -1, -1)
+	f.Add(math.MaxInt32, int64(math.MaxInt64), math.MaxInt32, math.MaxInt32-1)
+	f.Add(math.MaxInt, int64(math.MinInt64), math.MinInt, math.MaxInt)
+	f.Fuzz(func(t *testing.T, limit int, wait int64, waiters, reserve int) {
+		cfg := bulkhead.Semaphore{Limit: limit, MaxWait: time.Duration(wait), MaxWaiters: waiters, Reserve: reserve}
 		p, err := bulkhead.New("", cfg)
 		if err != nil {
 			assert.NotEmpty(t, fields(t, err), "an error names a field")

@@ -21,41 +21,69 @@ const (
 func (w word) inFlight() uint32 { return uint32(w) } //nolint:gosec // the low half is meant
 func (w word) limit() uint32    { return uint32((w &^ queued) >> limitShift) }
 func (w word) hasWaiters() bool { return w&queued != 0 }
-func (w word) admits() bool     { return w < queued && w.inFlight() < w.limit() }
+
+// room reports whether a permit is free for a call that must leave keep of them.
+func (w word) room(keep uint32) bool { return w.inFlight()+keep < w.limit() }
+
 func (w word) withLimit(n int) word {
 	return w&queued | word(n)<<limitShift | word(w.inFlight()) //nolint:gosec // n was checked: 1 to maxLimit
 }
 
 // counter counts permits and queues those who wait for one.
 //
-// Two rules make it right, and every method keeps them:
+// The last permits, as many as reserve, are for calls of high priority: an ordinary
+// call is let in while more than that are free (trunk reservation, as telephone
+// exchanges do it). So there are two classes of calls, and a permit can be free for
+// the one and not for the other.
+//
+// Three rules make it right, and every method keeps them:
 //
 //  1. The bit queued is set exactly while the queue holds somebody, and both change
-//     only under mu. Whoever returns a permit and sees the bit goes through mu.
-//  2. While the bit is set, no permit is free: in flight ≥ limit. A permit that is
-//     given back goes straight to the first waiter, and never becomes free.
+//     only under mu. While it is set the word changes only under mu.
+//  2. While somebody waits, no permit is free for them: with an ordinary waiter in
+//     flight ≥ limit - reserve, with one of high priority in flight ≥ limit. A permit
+//     that is given back and that the first waiter may use goes straight to it.
+//  3. An ordinary call is not let in while the bit is set. One of high priority is, if
+//     there is room; by rule 2 it then overtakes ordinary waiters only.
 //
 // No wake-up is lost: to queue, a waiter swaps the bit into a word that it has seen
 // full. A return before that swap changes the word, so the swap fails and the waiter
 // looks again; a return after it sees the bit and waits on mu until the waiter stands
-// in the queue. Nobody overtakes: with the bit set, acquire never succeeds. And with
-// the bit set and mu held nobody else can change the word: acquire fails without
-// writing, release comes to mu first.
+// in the queue.
 type counter struct {
-	word atomic.Uint64
+	word    atomic.Uint64
+	reserve uint32 // fixed; next to word, so that reading it costs nothing
 
 	// Every call writes word and only reads high: on a cache line of its own, high
 	// stays in every processor's cache.
-	_    [56]byte
+	_    [52]byte
 	high atomic.Uint32 // most permits in flight so far
 
-	waiting atomic.Int64 // length of the queue; written under mu
-
 	mu    sync.Mutex
-	queue queue
+	queue queue[*waiter]
 }
 
-func (c *counter) init(limit int) {
+// waiter is one call in the queue. Its channel is made for this wait and never used
+// again: a channel out of a pool could carry the wake-up of an earlier wait, and
+// could not cross from one synctest bubble into another.
+type waiter struct {
+	entry[*waiter]
+
+	ready chan struct{} // closed when the wait is over
+	state waitState     // under counter.mu until then, fixed afterwards
+}
+
+// waitState is what has become of a waiter.
+type waitState uint8
+
+const (
+	waits   waitState = iota
+	granted           // a permit was handed over
+	ousted            // its place went to a call of higher priority
+)
+
+func (c *counter) init(limit, reserve int) {
+	c.reserve = uint32(reserve) //nolint:gosec // was checked: 0 to limit - 1
 	c.word.Store(uint64(word(0).withLimit(limit)))
 }
 
@@ -65,11 +93,46 @@ func (c *counter) swap(from, to word) bool {
 	return c.word.CompareAndSwap(uint64(from), uint64(to))
 }
 
-// acquire takes a permit if one is free and nobody waits for it.
-func (c *counter) acquire() bool {
+// keep returns how many permits a call of band b must leave.
+func (c *counter) keep(b band) uint32 {
+	if b.reserved() {
+		return 0
+	}
+	return c.reserve
+}
+
+// acquire takes a permit if one is free for a call of band b and nobody waits whom
+// it would have to queue behind.
+func (c *counter) acquire(b band) bool {
+	keep := c.keep(b)
 	for {
 		w := c.load()
-		if !w.admits() {
+		if !w.room(keep) {
+			return false
+		}
+		if w.hasWaiters() {
+			return b.reserved() && c.overtake(keep)
+		}
+		if c.swap(w, w+1) {
+			c.observe(w.inFlight() + 1)
+			return true
+		}
+	}
+}
+
+// overtake takes a permit of the reserve, past ordinary waiters.
+func (c *counter) overtake(keep uint32) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.takeLocked(keep)
+}
+
+// takeLocked takes a permit if one is free. It requires that c.mu is held, and does
+// not ask who waits: by rule 2 nobody does whom this permit could go to.
+func (c *counter) takeLocked(keep uint32) bool {
+	for {
+		w := c.load()
+		if !w.room(keep) {
 			return false
 		}
 		if c.swap(w, w+1) {
@@ -89,8 +152,8 @@ func (c *counter) observe(n uint32) {
 	}
 }
 
-// release gives a permit back: to the first waiter, if there is one. With no permit
-// in flight it does nothing.
+// release gives a permit back: to the first waiter, if there is one that may have
+// it. With no permit in flight it does nothing.
 func (c *counter) release() {
 	for {
 		w := c.load()
@@ -115,7 +178,9 @@ func (c *counter) releaseQueued() bool {
 	if !w.hasWaiters() {
 		return false
 	}
-	if w.inFlight() > w.limit() { // the limit was lowered: this permit is withdrawn
+	if !(w - 1).room(c.keep(c.queue.first().band)) {
+		// The limit was lowered and this permit is withdrawn, or it fills up the
+		// reserve. The bit is set and mu held: nobody else writes.
 		c.word.Store(uint64(w - 1))
 		return true
 	}
@@ -126,59 +191,62 @@ func (c *counter) releaseQueued() bool {
 // grantLocked hands a permit that is counted in flight already to the first waiter.
 // It requires that c.mu is held and that the queue is not empty.
 func (c *counter) grantLocked() {
-	first := c.queue.pop()
-	first.granted = true
-	close(first.ready)
-	c.shrunkLocked()
+	w := c.queue.first().of
+	w.state = granted
+	c.removeLocked(w)
+	close(w.ready)
 }
 
-// shrunkLocked accounts for a waiter that has left the queue. It requires that c.mu
-// is held.
-func (c *counter) shrunkLocked() {
-	c.waiting.Add(-1)
-	if c.queue.empty() {
+// removeLocked takes a waiter out of the queue. It requires that c.mu is held.
+func (c *counter) removeLocked(w *waiter) {
+	c.queue.remove(&w.entry)
+	if c.queue.len() == 0 {
 		c.word.Store(uint64(c.load() &^ queued)) // the bit is set and mu held: nobody else writes
 	}
 }
 
 // enqueue takes a permit if one is free after all (nil, true), or else a place in
-// the queue (a waiter, true) unless most others wait already (nil, false).
-func (c *counter) enqueue(most int) (*waiter, bool) {
+// the queue (a waiter, true). With most others there already it takes the place of
+// one of lower priority, and without such a one none (nil, false).
+func (c *counter) enqueue(b band, most int) (*waiter, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	keep := c.keep(b)
 	for {
-		w := c.load()
-		if w.admits() {
-			if c.swap(w, w+1) {
-				c.observe(w.inFlight() + 1)
-				return nil, true
+		if c.takeLocked(keep) {
+			return nil, true
+		}
+		var out *entry[*waiter]
+		if c.queue.len() >= most {
+			if out = c.queue.least(b); out == nil {
+				return nil, false
 			}
-			continue
 		}
-		if c.waiting.Load() >= int64(most) {
-			return nil, false
-		}
-		if !c.swap(w, w|queued) {
-			continue
+		w := c.load()
+		if w.room(keep) || !c.swap(w, w|queued) {
+			continue // a permit was given back since
 		}
 		n := &waiter{ready: make(chan struct{})}
-		c.queue.push(n)
-		c.waiting.Add(1)
+		n.of, n.band = n, b
+		c.queue.push(&n.entry)
+		if out != nil { // after the push: the queue is never empty in between
+			out.of.state = ousted
+			c.removeLocked(out.of)
+			close(out.of.ready)
+		}
 		return n, true
 	}
 }
 
-// leave takes a waiter out of the queue. It reports true when a permit was handed to
-// it before, which is then the caller's to use or to release.
-func (c *counter) leave(n *waiter) (granted bool) {
+// leave takes a waiter out of the queue and returns what had become of it before. A
+// permit that was handed to it is then the caller's to use or to release.
+func (c *counter) leave(n *waiter) waitState {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if n.granted {
-		return true
+	if n.state == waits {
+		c.removeLocked(n)
 	}
-	c.queue.remove(n)
-	c.shrunkLocked()
-	return false
+	return n.state
 }
 
 // setLimit changes the number of permits. Raised, it lets waiters in; lowered, it
@@ -194,12 +262,10 @@ func (c *counter) setLimit(limit int) {
 		}
 	}
 	for {
-		w := c.load()
-		if !w.hasWaiters() || w.inFlight() >= w.limit() {
+		first := c.queue.first()
+		if first == nil || !c.takeLocked(c.keep(first.band)) {
 			return
 		}
-		c.word.Store(uint64(w + 1)) // the bit is set and mu held: nobody else writes
-		c.observe(w.inFlight() + 1)
 		c.grantLocked()
 	}
 }

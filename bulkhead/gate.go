@@ -27,32 +27,33 @@ func (p *Permits) BuildPolicy() (policy.Part, error) {
 	}, nil
 }
 
-// Peek reports a refusal that is sure: every permit is taken, and nobody may wait or
-// the queue is full. It takes nothing.
-func (p *Permits) Peek(*policy.Attempt) error {
-	if p.counter.load().admits() {
-		return nil
-	}
+// Peek reports a refusal that is sure: no permit is free, and nobody may wait or the
+// queue is full of calls that matter as much. It takes nothing.
+func (p *Permits) Peek(a *policy.Attempt) error {
+	b := bandOf(a.Call().Priority)
 	switch {
+	case p.counter.load().room(p.counter.keep(b)):
+		return nil
 	case p.cfg.MaxWait == 0:
-		return p.reject(policy.ReasonConcurrency)
-	case p.counter.waiting.Load() >= int64(p.cfg.MaxWaiters):
-		return p.reject(policy.ReasonWaiters)
+		return p.door.reject(policy.ReasonConcurrency)
+	case p.counter.queue.len() >= p.cfg.MaxWaiters && !p.counter.queue.lower(b):
+		return p.door.reject(policy.ReasonWaiters)
 	default:
 		return nil
 	}
 }
 
-// Enter takes a permit for the attempt, like [Permits.Acquire]. It decides at once,
-// as if MaxWait were 0, when the attempt may not wait.
+// Enter takes a permit for the attempt, like [Permits.Acquire], with the priority of
+// its call. It decides at once, as if MaxWait were 0, when the attempt may not wait.
 func (p *Permits) Enter(ctx context.Context, a *policy.Attempt, _ int) error {
-	if p.counter.acquire() {
+	b := bandOf(a.Call().Priority)
+	if p.counter.acquire(b) {
 		return nil
 	}
 	if p.cfg.MaxWait == 0 || a.NoWait() {
-		return p.reject(policy.ReasonConcurrency)
+		return p.door.reject(policy.ReasonConcurrency)
 	}
-	err := p.wait(ctx)
+	err := p.counter.wait(ctx, b, p.cfg.MaxWait, p.cfg.MaxWaiters, &p.door)
 	a.Waited()
 	return err
 }

@@ -130,37 +130,58 @@ func TestPipelineWaitIsNotDuration(t *testing.T) {
 	})
 }
 
-// With a queue that is full, nobody is asked to wait in front of another gate.
+// slow is a gate in front of the bulkhead that may wait, so that all gates are asked
+// before anybody does.
+type slow struct{ entered int }
+
+func (s *slow) Peek(*policy.Attempt) error                                { return nil }
+func (s *slow) Enter(context.Context, *policy.Attempt, int) error         { s.entered++; return nil }
+func (s *slow) Leave(a *policy.Attempt, slot int, outcome policy.Outcome) {}
+func (s *slow) BuildPolicy() (policy.Part, error) {
+	return policy.Part{Kind: "slow", Gate: s, Place: policy.PlaceRateLimit, Waits: true}, nil
+}
+
+// Nobody is asked to wait in front of a bulkhead that is sure to refuse.
 func TestPeekSparesTheWait(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name   string
 		cfg    bulkhead.Semaphore
 		taken  int
+		prio   policy.Priority
 		reason policy.Reason
 	}{
 		{name: "free", cfg: bulkhead.Semaphore{Limit: 1}},
 		{name: "full", cfg: bulkhead.Semaphore{Limit: 1}, taken: 1, reason: policy.ReasonConcurrency},
 		{name: "may queue", cfg: bulkhead.Semaphore{Limit: 1, MaxWait: time.Second, MaxWaiters: 1}, taken: 1},
 		{name: "queue full", cfg: bulkhead.Semaphore{Limit: 1, MaxWait: time.Second, MaxWaiters: 1}, taken: 2, reason: policy.ReasonWaiters},
+		{name: "goes first", cfg: bulkhead.Semaphore{Limit: 1, MaxWait: time.Second, MaxWaiters: 1}, taken: 2, prio: policy.PriorityHigh},
+		{name: "reserve", cfg: bulkhead.Semaphore{Limit: 2, Reserve: 1}, taken: 1, reason: policy.ReasonConcurrency},
+		{name: "in reserve", cfg: bulkhead.Semaphore{Limit: 2, Reserve: 1}, taken: 1, prio: policy.PriorityHigh},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				p := newPermits(t, tt.cfg)
+				live, front := newPermits(t, tt.cfg), &slow{}
+				p := newPipeline(t, front, live)
 				for range tt.taken {
-					go func() { _ = p.Acquire(t.Context()) }()
+					go func() { _ = live.Acquire(t.Context()) }()
 					synctest.Wait()
 				}
-				before := *p.Snapshot(time.Now()).Bulkhead
-				err := p.Peek(nil)
+				before := *live.Snapshot(time.Now()).Bulkhead
 				if tt.reason == 0 {
-					require.NoError(t, err)
-				} else {
-					assert.Equal(t, tt.reason, reasonOf(t, err))
+					ctx, cancel := context.WithTimeout(policy.WithPriority(t.Context(), tt.prio), time.Millisecond)
+					defer cancel()
+					_, _ = policy.Do(ctx, p, hold(0))
+					assert.Equal(t, 1, front.entered, "it may be let in")
+					return
 				}
-				assert.Equal(t, before, *p.Snapshot(time.Now()).Bulkhead, "looking takes nothing")
+				_, err := policy.Do(policy.WithPriority(t.Context(), tt.prio), p, hold(0))
+				assert.Equal(t, tt.reason, reasonOf(t, err))
+				assert.Zero(t, front.entered, "refused before anybody waits")
+				assert.Equal(t, before, *live.Snapshot(time.Now()).Bulkhead, "looking takes nothing")
+				assert.EqualValues(t, 1, live.Snapshot(time.Now()).Rejected[tt.reason], "the permits count it")
 			})
 		})
 	}

@@ -2,8 +2,11 @@ package bulkhead
 
 import (
 	"context"
+	"fmt"
+	"sync/atomic"
 	"time"
 
+	"github.com/breakwater-go/breakwater/internal/hist"
 	"github.com/breakwater-go/breakwater/policy"
 )
 
@@ -19,17 +22,48 @@ import (
 // lock and without allocation. Only those who wait, and those who give a permit back
 // while somebody waits, take a lock, and never across a wait.
 //
-// Waiters are served first come, first served. While somebody waits, a permit that
-// is given back goes straight to the first of them; a newcomer queues behind, or is
-// refused where it may not wait. This costs some throughput, since the permit idles
-// until its new holder is scheduled, and bounds the wait of everybody: nobody
-// starves.
+// Waiters are served by priority (policy.WithPriority), and within one first come,
+// first served. While somebody waits, a permit that is given back goes straight to
+// the first of them; a newcomer of the same priority queues behind, or is refused
+// where it may not wait. This costs some throughput, since the permit idles until its
+// new holder is scheduled, and nobody of equal priority is overtaken. A wait is
+// bounded by MaxWait, whatever comes past.
 //
 // All methods are safe for concurrent use. Permits are counted, not owned: see
 // [Permits.Release].
 type Permits struct {
 	counter counter
 	cfg     Semaphore // effective values; Limit as it was in the beginning
+	door    door
+}
+
+// door keeps the books of those who did not get a permit at once.
+type door struct {
+	name    string // of the policy
+	refused [policy.NumReasons]atomic.Uint64
+	wait    hist.Histogram
+}
+
+// reject counts and returns a refusal. It is a new one each time, because the
+// pipeline completes it.
+func (d *door) reject(reason policy.Reason) error {
+	d.refused[reason].Add(1)
+	return &policy.RejectedError{Policy: d.name, Reason: reason, Err: ErrFull}
+}
+
+// rejected returns the number of refusals by reason.
+func (d *door) rejected() (counts [policy.NumReasons]uint64) {
+	for r := range d.refused {
+		counts[r] = d.refused[r].Load()
+	}
+	return counts
+}
+
+// latency reads a histogram.
+func latency(h *hist.Histogram) policy.Latency {
+	l := policy.Latency{Counts: make([]uint64, hist.Buckets)}
+	l.Sum = h.AddTo(l.Counts)
+	return l
 }
 
 // New returns live permits. The name goes into errors and snapshots; empty means
@@ -43,70 +77,91 @@ func New(name string, cfg Semaphore) (*Permits, error) {
 		return nil, err
 	}
 	p := &Permits{cfg: cfg.withDefaults()}
-	p.counter.init(p.cfg.Limit)
+	p.door.name = p.cfg.Name
+	p.counter.init(p.cfg.Limit, p.cfg.Reserve)
 	return p, nil
 }
 
 // TryAcquire takes a permit if one is free and nobody waits for one, and reports
-// whether it did. It never waits. Each success is followed by one [Permits.Release].
-func (p *Permits) TryAcquire() bool { return p.counter.acquire() }
+// whether it did. It never waits, and asks with ordinary priority: the reserve is out
+// of its reach. Each success is followed by one [Permits.Release].
+func (p *Permits) TryAcquire() bool { return p.counter.acquire(bandOf(policy.PriorityNormal)) }
 
-// Acquire takes a permit, waiting for one as MaxWait and MaxWaiters allow. Each
-// success is followed by one [Permits.Release]. On an error nothing is taken:
+// Acquire takes a permit, waiting for one as MaxWait and MaxWaiters allow, with the
+// priority that ctx says. Each success is followed by one [Permits.Release]. On an
+// error nothing is taken:
 //
-//   - the error of ctx, if it is done before or during the wait; a permit that was
-//     handed over in that moment goes to the next waiter
+//   - the error of ctx, with its cause, if it is done before or during the wait; a
+//     permit that was handed over in that moment goes to the next waiter
 //   - a [*policy.RejectedError] that matches [ErrFull], with reason concurrency
-//     (every permit is taken and MaxWait is 0), waiters (MaxWaiters wait already) or
-//     wait (MaxWait has passed)
+//     (every permit is taken and MaxWait is 0), waiters (MaxWaiters wait already, or
+//     one of higher priority took the place) or wait (MaxWait has passed)
 func (p *Permits) Acquire(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
+	if ctx.Err() != nil {
+		return ended(ctx)
 	}
-	if p.counter.acquire() {
+	b := bandOf(policy.PriorityNormal)
+	if p.counter.reserve == 0 && p.counter.acquire(b) {
+		return nil // nobody asked about priority: it makes no difference
+	}
+	b = bandOf(policy.CallFrom(ctx).Priority)
+	if p.counter.acquire(b) {
 		return nil
 	}
 	if p.cfg.MaxWait == 0 {
-		return p.reject(policy.ReasonConcurrency)
+		return p.door.reject(policy.ReasonConcurrency)
 	}
-	return p.wait(ctx)
+	return p.counter.wait(ctx, b, p.cfg.MaxWait, p.cfg.MaxWaiters, &p.door)
 }
 
-// wait queues for a permit.
-func (p *Permits) wait(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
+// wait takes a permit, queueing for it for at most longest behind at most others.
+func (c *counter) wait(ctx context.Context, b band, longest time.Duration, most int, d *door) error {
+	if ctx.Err() != nil {
+		return ended(ctx)
 	}
-	w, ok := p.counter.enqueue(p.cfg.MaxWaiters)
+	w, ok := c.enqueue(b, most)
 	if !ok {
-		return p.reject(policy.ReasonWaiters)
+		return d.reject(policy.ReasonWaiters)
 	}
 	if w == nil {
 		return nil
 	}
-	timer := time.NewTimer(p.cfg.MaxWait)
+	start := time.Now()
+	timer := time.NewTimer(longest)
 	defer timer.Stop()
-
-	granted := true
+	var state waitState
 	select {
 	case <-w.ready:
+		state = w.state
 	case <-ctx.Done():
-		granted = p.counter.leave(w)
+		state = c.leave(w)
 	case <-timer.C:
-		granted = p.counter.leave(w) // a permit that came in this moment is used
+		state = c.leave(w) // a permit that came in this moment is used
 	}
+	d.wait.Record(time.Since(start))
 	// More than one case may have been ready, and select picks any of them: the
 	// context is asked whichever it was.
-	if err := ctx.Err(); err != nil {
-		if granted {
-			p.counter.release()
+	switch {
+	case ctx.Err() != nil:
+		if state == granted {
+			c.release()
 		}
-		return err
-	}
-	if !granted {
-		return p.reject(policy.ReasonWait)
+		return ended(ctx)
+	case state == ousted:
+		return d.reject(policy.ReasonWaiters)
+	case state == waits:
+		return d.reject(policy.ReasonWait)
 	}
 	return nil
+}
+
+// ended returns the error of a context that is done, with its cause.
+func ended(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if cause == context.Canceled || cause == context.DeadlineExceeded { //nolint:errorlint // the plain ones say nothing new
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, cause)
 }
 
 // Release gives one permit back. It is for those who acquired one, once.
@@ -121,15 +176,18 @@ func (p *Permits) Release() { p.counter.release() }
 // [Permits.SetLimit] has lowered it, until enough of them are given back.
 func (p *Permits) InFlight() int { return int(p.counter.load().inFlight()) }
 
-// SetLimit changes the number of permits, from 1 to 2,147,483,647; anything else is
-// a [*policy.ConfigError] and changes nothing.
+// SetLimit changes the number of permits, above Reserve and up to 2,147,483,647;
+// anything else is a [*policy.ConfigError] and changes nothing.
 //
 // Raising it lets waiters in at once, in their order. Lowering it takes no permit
 // from those who hold one: nobody is let in until fewer than the new limit are in
 // flight. MaxWaiters stays as it was, also where it came from Limit.
 func (p *Permits) SetLimit(limit int) error {
-	if limit < 1 || limit > maxLimit {
+	switch {
+	case limit < 1 || limit > maxLimit:
 		return &policy.ConfigError{Policy: p.cfg.Name, Field: "Limit", Value: limit, Want: "want 1 to 2147483647"}
+	case limit <= p.cfg.Reserve:
+		return &policy.ConfigError{Policy: p.cfg.Name, Field: "Limit", Value: limit, Want: fmt.Sprintf("want more than Reserve (%d): ordinary calls would get none", p.cfg.Reserve)}
 	}
 	p.counter.setLimit(limit)
 	return nil
@@ -145,25 +203,30 @@ func (p *Permits) Config() Semaphore {
 
 // Snapshot returns the state as it is now; the time makes no difference to it.
 func (p *Permits) Snapshot(time.Time) policy.PolicySnapshot {
-	w := p.counter.load()
-	n := int(w.inFlight())
+	b := p.counter.snapshot()
+	b.MaxWaiters = p.cfg.MaxWaiters
+	if p.cfg.MaxWait > 0 {
+		b.Wait = latency(&p.door.wait)
+	}
 	return policy.PolicySnapshot{
-		Name:   p.cfg.Name,
-		Kind:   kind,
-		Shadow: p.cfg.Shadow,
-		Bulkhead: &policy.BulkheadSnapshot{
-			InFlight:   n,
-			Limit:      int(w.limit()),
-			Waiting:    int(p.counter.waiting.Load()),
-			MaxWaiters: p.cfg.MaxWaiters,
-			// A permit is counted in flight a moment before it is in the mark.
-			HighWater: max(n, int(p.counter.high.Load())),
-		},
+		Name:     p.cfg.Name,
+		Kind:     kind,
+		Shadow:   p.cfg.Shadow,
+		Rejected: p.door.rejected(),
+		Bulkhead: b,
 	}
 }
 
-// reject returns a refusal. It is a new one each time, because the pipeline
-// completes it.
-func (p *Permits) reject(reason policy.Reason) error {
-	return &policy.RejectedError{Policy: p.cfg.Name, Reason: reason, Err: ErrFull}
+// snapshot describes the permits.
+func (c *counter) snapshot() *policy.BulkheadSnapshot {
+	w := c.load()
+	n := int(w.inFlight())
+	return &policy.BulkheadSnapshot{
+		InFlight: n,
+		Limit:    int(w.limit()),
+		Reserve:  int(c.reserve),
+		Waiting:  c.queue.len(),
+		// A permit is counted in flight a moment before it is in the mark.
+		HighWater: max(n, int(c.high.Load())),
+	}
 }

@@ -1,50 +1,116 @@
 package bulkhead
 
-// waiter is one call in the queue. Its channel is made for this wait and never used
-// again: a channel out of a pool could carry the wake-up of an earlier wait, and
-// could not cross from one synctest bubble into another.
-type waiter struct {
-	ready      chan struct{} // closed when a permit has been handed over
-	granted    bool          // the same, for whoever holds the lock
-	next, prev *waiter
+import (
+	"sync/atomic"
+
+	"github.com/breakwater-go/breakwater/policy"
+)
+
+// band is a priority as the queues know it: band 0 goes first.
+type band uint8
+
+// bands is their number, one for each priority of package policy.
+const bands = int(policy.PriorityCritical-policy.PriorityLow) + 1
+
+// bandOf returns the band of a priority. One outside the known range counts as the
+// nearest that is known.
+func bandOf(p policy.Priority) band {
+	return band(policy.PriorityCritical - min(max(p, policy.PriorityLow), policy.PriorityCritical)) //nolint:gosec // 0 to 3
 }
 
-// queue is the list of waiters, longest wait first. The zero value is empty. It is
-// not safe for concurrent use.
-type queue struct {
-	head, tail *waiter
+// reserved reports whether calls of the band may use what is kept in reserve.
+func (b band) reserved() bool { return b <= bandOf(policy.PriorityHigh) }
+
+// entry is a place in a queue, part of what stands there.
+type entry[T any] struct {
+	of         T
+	band       band
+	next, prev *entry[T]
 }
 
-func (q *queue) empty() bool { return q.head == nil }
+// queue holds entries by band, and within one by age. The zero value is empty. It is
+// not safe for concurrent use, but its lengths may be read at any time.
+type queue[T any] struct {
+	head, tail [bands]*entry[T]
+	n          [bands]atomic.Int32
+}
 
-func (q *queue) push(w *waiter) {
-	w.prev = q.tail
-	if q.tail == nil {
-		q.head = w
-	} else {
-		q.tail.next = w
+// len returns the number of entries.
+func (q *queue[T]) len() int {
+	sum := 0
+	for b := range q.n {
+		sum += int(q.n[b].Load())
 	}
-	q.tail = w
+	return sum
 }
 
-// pop takes the first waiter off. The queue must not be empty.
-func (q *queue) pop() *waiter {
-	w := q.head
-	q.remove(w)
-	return w
+// lower reports whether an entry of a lower priority than b is there.
+func (q *queue[T]) lower(b band) bool {
+	for i := int(b) + 1; i < bands; i++ {
+		if q.n[i].Load() > 0 {
+			return true
+		}
+	}
+	return false
 }
 
-// remove takes w off, wherever in the queue it stands.
-func (q *queue) remove(w *waiter) {
-	if w.prev == nil {
-		q.head = w.next
+// push puts e at the end of its band.
+func (q *queue[T]) push(e *entry[T]) {
+	b := e.band
+	e.prev = q.tail[b]
+	if e.prev == nil {
+		q.head[b] = e
 	} else {
-		w.prev.next = w.next
+		e.prev.next = e
 	}
-	if w.next == nil {
-		q.tail = w.prev
+	q.tail[b] = e
+	q.n[b].Add(1)
+}
+
+// remove takes e off, wherever in the queue it stands.
+func (q *queue[T]) remove(e *entry[T]) {
+	b := e.band
+	if e.prev == nil {
+		q.head[b] = e.next
 	} else {
-		w.next.prev = w.prev
+		e.prev.next = e.next
 	}
-	w.next, w.prev = nil, nil
+	if e.next == nil {
+		q.tail[b] = e.prev
+	} else {
+		e.next.prev = e.prev
+	}
+	e.next, e.prev = nil, nil
+	q.n[b].Add(-1)
+}
+
+// first returns the oldest entry of the highest priority, nil when there is none.
+func (q *queue[T]) first() *entry[T] {
+	for b := range q.head {
+		if q.head[b] != nil {
+			return q.head[b]
+		}
+	}
+	return nil
+}
+
+// newest returns the youngest entry of the highest priority, nil when there is none.
+func (q *queue[T]) newest() *entry[T] {
+	for b := range q.tail {
+		if q.tail[b] != nil {
+			return q.tail[b]
+		}
+	}
+	return nil
+}
+
+// least returns the entry that has to make room for one of band b: the youngest of
+// the lowest priority, if that is lower than b, else nil.
+func (q *queue[T]) least(b band) *entry[T] {
+	for i := bands - 1; i > int(b); i-- {
+		if q.tail[i] != nil {
+			return q.tail[i]
+		}
+	}
+	return nil
 }

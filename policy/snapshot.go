@@ -103,8 +103,8 @@ type BulkheadSnapshot struct {
 	Workers      int     // goroutines, idle ones included
 	Idle         int     // goroutines that have nothing to do
 	Orphans      int     // functions in flight whose callers have left
-	Run          Latency // of every function that ended, its caller there or not
-	Completed    uint64  // functions that ended; all that Run holds, and those that panicked
+	Run          Latency // of every function that ended on a worker, however it did
+	Completed    uint64  // functions that ended on a worker
 	Abandoned    uint64  // callers that left while their function ran
 	Expired      uint64  // calls whose context ended in the queue: they never ran
 	CallerRan    uint64  // functions run by their own callers, the queue being full
