@@ -69,7 +69,7 @@ func TestConfigValidate(t *testing.T) {
 		{name: "factor", cfg: retry.Config{Factor: 0.5}, want: []string{"Factor"}},
 		{name: "factor not a number", cfg: retry.Config{Factor: math.NaN()}, want: []string{"Factor"}},
 		{name: "factor infinite", cfg: retry.Config{Factor: math.Inf(1)}, want: []string{"Factor"}},
-		{name: "jitter", cfg: retry.Config{Jitter: 99}, want: []string{"Jitter"}},
+		{name: "jitter", cfg: retry.Config{Jitter: retry.NoJitter + 1}, want: []string{"Jitter"}},
 		{name: "duration", cfg: retry.Config{MaxDuration: -1}, want: []string{"MaxDuration"}},
 		{name: "pushback", cfg: retry.Config{MaxPushback: -1}, want: []string{"MaxPushback"}},
 		{name: "nil budget", cfg: retry.Config{Budget: missing}, want: []string{"Budget"}},
