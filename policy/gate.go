@@ -94,6 +94,11 @@ func (a *Attempt) Cost() int { return max(a.call.Cost, 1) }
 // NoWait reports whether the gate must decide at once: it runs in shadow mode.
 func (a *Attempt) NoWait() bool { return a.noWait }
 
+// Stripe returns a number that attempts on one processor mostly share and attempts on
+// different ones mostly do not: a gate takes it modulo the number of its striped
+// counters, so that processors do not write to the same cache line.
+func (a *Attempt) Stripe() uint32 { return a.stripe }
+
 // Discard tells the attempt that the gate ignores its outcome, because the state it
 // was admitted in has passed. It is called from [Gate.Leave].
 func (a *Attempt) Discard() { a.discarded = true }
