@@ -87,6 +87,8 @@ type job[A, T any] struct {
 	b     *body[A, T]
 	v     T
 	err   error
+	gone  bool // a gate that was asked again has refused: the refusal is complete
+	ran   bool // the function returned, and did not panic
 	bound atomic.Pointer[deadlineCtx] // set by Begin when there is an attempt timeout
 	start atomic.Pointer[time.Time]   // set by Begin
 }
@@ -96,6 +98,7 @@ func (j *job[A, T]) Look() error {
 		if g := &j.a.plan.gates[i]; !g.shadow && j.a.admitted&(1<<i) != 0 {
 			if r, ok := g.gate.(Rechecker); ok {
 				if err := r.Recheck(j.a, i); err != nil {
+					j.gone = true
 					return j.a.complete(g.name, &g.rejected, err)
 				}
 			}
@@ -122,17 +125,23 @@ func (j *job[A, T]) context() context.Context {
 	return j.a.ctx
 }
 
-func (j *job[A, T]) Run() { j.v, j.err = j.b.run(j.context(), j.a) }
+func (j *job[A, T]) Run() {
+	j.v, j.err = j.b.run(j.context(), j.a)
+	j.ran = true
+}
 
 func (j *job[A, T]) Late() {
 	if j.a.held {
 		Handle{a: j.a, gen: j.a.state.Load() >> phaseBits}.retire()
 	}
-	if j.err == nil && j.b.discard != nil {
-		j.b.discard(j.v)
-	}
 	if c := j.bound.Load(); c != nil {
+		// The caller may be classifying the end of this context, which it has been
+		// told of and the context itself perhaps not: that end must come first.
+		_ = c.Err()
 		c.cancel(context.Canceled)
+	}
+	if j.ran && j.err == nil && j.b.discard != nil {
+		j.b.discard(j.v)
 	}
 }
 
@@ -170,7 +179,9 @@ func tryPooled[A, T any](ctx context.Context, s *callState, number int, b *body[
 			held = a.held
 		case RunRefused:
 			a.leave(Outcome{Kind: NotRun}, ^uint32(0))
-			err = a.complete(a.plan.runnerName, a.plan.runnerRejected, res.Err)
+			if err = res.Err; !j.gone {
+				err = a.complete(a.plan.runnerName, a.plan.runnerRejected, err)
+			}
 		case RunAbandoned:
 			o = j.abandoned(res.Err)
 			err = res.Err

@@ -205,7 +205,10 @@ func TestRunnerLooksAgain(t *testing.T) {
 		synctest.Wait()
 		wg.Go(func() {
 			_, err := policy.Do(t.Context(), p, func(context.Context) (int, error) { t.Error("ran"); return 0, nil })
-			assert.ErrorIs(t, err, policy.ErrRejected)
+			re, ok := errors.AsType[*policy.RejectedError](err)
+			if assert.True(t, ok, "got %v", err) {
+				assert.Equal(t, "changeable", re.Policy, "the gate refused, not the pool")
+			}
 		})
 		synctest.Wait()
 		g.changed = true
@@ -214,6 +217,66 @@ func TestRunnerLooksAgain(t *testing.T) {
 		w.wg.Wait()
 		assert.Zero(t, g.held())
 		assert.Contains(t, g.kinds(), policy.NotRun)
+		for _, ps := range p.Snapshot().Policies {
+			var n uint64
+			for _, c := range ps.Rejected {
+				n += c
+			}
+			want := uint64(0)
+			if ps.Name == "changeable" {
+				want = 1
+			}
+			assert.Equal(t, want, n, "refusals by %s", ps.Name)
+		}
+	})
+}
+
+// A function that panics when its caller has left has no value to dispose of.
+func TestRunnerDiscardsNoValueOfAPanic(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorker()
+		p := build(t, w, policy.Timeouts{Attempt: time.Second})
+		for _, end := range []func(){func() { panic("late") }, runtime.Goexit} {
+			_, err := policy.DoAttempt(t.Context(), p, nil, 0, func(context.Context, int, *policy.Attempt) (*int, error) {
+				time.Sleep(time.Minute)
+				end()
+				return nil, nil
+			}, func(v *int) { t.Errorf("discards %v", v) })
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			w.wg.Wait()
+		}
+	})
+}
+
+// hasty is a Runner whose function is over, and disposed of, before its caller has
+// classified why it left.
+type hasty struct{}
+
+func (h hasty) BuildPolicy() (policy.Part, error) {
+	return policy.Part{Kind: "hasty", Runner: h}, nil
+}
+
+func (hasty) Peek(*policy.Attempt) error { return nil }
+
+func (hasty) Run(ctx context.Context, _ *policy.Attempt, t policy.Task) policy.RunResult {
+	t.Begin()
+	<-ctx.Done()
+	t.Run()
+	t.Late()
+	return policy.RunResult{State: policy.RunAbandoned, Err: ctx.Err()}
+}
+
+func TestRunnerLateKeepsTheReasonForLeaving(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := &gate{}
+		p := build(t, hasty{}, g, policy.Timeouts{Attempt: time.Hour})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := policy.Do(ctx, p, succeed)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, []policy.Kind{policy.Timeout}, g.kinds())
 	})
 }
 
