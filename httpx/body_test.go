@@ -438,3 +438,19 @@ type closer struct {
 }
 
 func (c *closer) Close() error { c.closed(); return nil }
+
+// A response that is given up does not lift the total timeout with its permit.
+func TestTotalTimeoutBoundsTheRetries(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t, statuses(503))
+		g := &gate{}
+		rt := httpx.Transport(pipe(t, g, retries(10, time.Second), policy.Timeouts{Total: 2500 * time.Millisecond}), s.Transport())
+		began := time.Now()
+		resp, err := rt.RoundTrip(get(t.Context(), t, s.URL()))
+		require.NoError(t, err)
+		assert.Equal(t, "Service Unavailable", finish(t, resp))
+		assert.Equal(t, 2*time.Second, time.Since(began))
+		assert.Len(t, g.kinds(), 3)
+	})
+}

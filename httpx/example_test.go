@@ -25,7 +25,7 @@ func Example() {
 	defer server.Close()
 
 	inventory, err := policy.New("inventory",
-		policy.Timeouts{Attempt: time.Second},
+		policy.Timeouts{Total: 2 * time.Second, Attempt: time.Second},
 		retry.Config{MaxAttempts: 3, BaseDelay: time.Millisecond},
 		bulkhead.Semaphore{Limit: 20},
 		breaker.Config{FailureRatio: 0.5},

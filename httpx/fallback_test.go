@@ -63,6 +63,8 @@ func TestFallbackReplacesAResponse(t *testing.T) {
 		attempts int
 		policies []policy.Policy
 	}{
+		"alone":         {1, nil},
+		"not retried":   {1, []policy.Policy{retries(1, retry.Off)}},
 		"retried":       {2, []policy.Policy{retries(2, retry.Off)}},
 		"total timeout": {1, []policy.Policy{policy.Timeouts{Total: time.Minute}}},
 	} {

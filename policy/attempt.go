@@ -275,12 +275,11 @@ func (a *Attempt) unwind(span AttemptSpan) {
 	a.recycle()
 }
 
-// handOver leaves a held attempt to its Handle: the call s, if any, is over. A total
-// timeout does not bound what follows, and ends with the attempt.
+// handOver leaves a held attempt to its Handle. The call s, if any, may yet give up its
+// value and go on, so its total timeout stays as it is until the call ends.
 func (a *Attempt) handOver(s *callState) {
-	if s != nil && s.total != nil {
-		s.total.disarm()
-		s.held, a.total = true, s.total
+	if s != nil {
+		s.held = Handle{a: a, gen: a.state.Load() >> phaseBits}
 	}
 	a.state.Store(a.state.Load()&^phaseMask | phaseSettled)
 }

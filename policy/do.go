@@ -166,6 +166,8 @@ func (b *body[A, T]) watchDiscard(s *callState, v *T) {
 // attempt that ran is kept.
 func step[A, T any](ctx context.Context, s *callState, b *body[A, T], v *T) {
 	s.begin()
+	before := s.held
+	s.held = Handle{}
 	var (
 		got    T
 		stripe uint32
@@ -181,7 +183,8 @@ func step[A, T any](ctx context.Context, s *callState, b *body[A, T], v *T) {
 	s.p.stats.at(stripe).attempt(o)
 	s.record(o, err)
 	if o.Kind == NotRun {
-		s.refunded() // the value of the attempt before stays
+		s.refunded()
+		s.held = before // and its value stays
 	} else {
 		*v = got
 	}
@@ -207,7 +210,7 @@ func finish[A, T any](s *callState, b *body[A, T], v T) (T, *degraded, error) {
 			ans, ferr := fb.fb.Answer(s.outer, f)
 			s.answered(fb.name, &fb.served, &fb.failed, ferr)
 			if ferr == nil {
-				s.giveUpValue()
+				giveUp(s, b, v)
 				return ans.Value, &degraded{cause: f.Err, age: ans.Age}, nil
 			}
 			err = errors.Join(err, ferr)
@@ -225,12 +228,20 @@ func finish[A, T any](s *callState, b *body[A, T], v T) (T, *degraded, error) {
 		}
 		s.answered(fb.name, &fb.served, &fb.failed, ferr)
 		if ferr == nil {
-			s.giveUpValue()
+			giveUp(s, b, v)
 			return val, &degraded{cause: f.Err, age: ans.Age}, nil
 		}
 		err = errors.Join(err, ferr)
 	}
 	return v, nil, err
+}
+
+// giveUp disposes of the value in whose place a fallback answers.
+func giveUp[A, T any](s *callState, b *body[A, T], v T) {
+	if b.discard != nil && s.valued && !s.discarded {
+		s.discarded = true
+		b.discard(v)
+	}
 }
 
 // as converts a value that lost its type.

@@ -201,3 +201,16 @@ func (h Handle) finish() {
 
 // retire ends the generation: every copy of the handle is dead from here on.
 func (h Handle) retire() { h.a.state.Store((h.gen + 1) << phaseBits) }
+
+// adopt leaves the total timeout of a call that has returned to its attempt, which
+// outlives it: it does not bound what follows, and its context ends with the attempt.
+// It reports false when the attempt has ended.
+func (h Handle) adopt(total *deadlineCtx) bool {
+	if !h.take(phaseSettled) {
+		return false
+	}
+	defer h.put(phaseSettled)
+	total.disarm()
+	h.a.total = total
+	return true
+}

@@ -38,10 +38,10 @@ type callState struct {
 	lastOut   Outcome // of the last one that ran
 	lastErr   error   // of the last one that ran
 	delay     time.Duration
-	scheduled bool // another attempt was decided for and has not begun
-	asked     bool // and the executor does not know it yet
-	fresh     bool // an attempt was made since a foreign policy last answered
-	held      bool // an attempt outlives the call, and the total timeout with it
+	scheduled bool   // another attempt was decided for and has not begun
+	asked     bool   // and the executor does not know it yet
+	fresh     bool   // an attempt was made since a foreign policy last answered
+	held      Handle // of the last attempt that ran, if it outlives its function
 	stop      Stop
 
 	discard   func() // gives up the value of the last attempt; nil when values need no care
@@ -357,7 +357,7 @@ func (s *callState) answered(name string, served, failed *atomic.Uint64, err err
 
 // end closes what a call holds: its span and its total timeout.
 func (s *callState) end(deg **degraded, err *error) {
-	if s.total != nil && !s.held {
+	if s.total != nil && (s.discarded || !s.held.adopt(s.total)) {
 		s.total.cancel(context.Canceled)
 	}
 	if s.span != nil {
