@@ -118,6 +118,7 @@ func attempt(ctx context.Context, x exchange, at *policy.Attempt) (*http.Respons
 		return nil, err
 	}
 	resp, err := x.rt.transport().RoundTrip(out)
+	at.Judging()
 	if err == nil && resp == nil {
 		err = errNothing
 	}

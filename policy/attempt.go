@@ -284,6 +284,11 @@ func (a *Attempt) handOver(s *callState) {
 	a.state.Store(a.state.Load()&^phaseMask | phaseSettled)
 }
 
+// Judging lets the function of [DoAttempt] say that the dependency is done and what
+// follows classifies the attempt: a panic from here on says nothing about the
+// dependency, and counts as [Canceled].
+func (a *Attempt) Judging() { a.stage = stageJudging }
+
 // SetOutcome lets the function of [DoAttempt] classify its own attempt; the kind
 // must not be [NotRun]. Duration is filled in by the pipeline.
 func (a *Attempt) SetOutcome(kind Kind, pushback time.Duration) {

@@ -222,9 +222,16 @@ func TestPanicInClassifierIsNeutral(t *testing.T) {
 	assert.PanicsWithValue(t, "classifier", func() { h.Leave(errBoom) })
 	assert.Zero(t, g.held())
 	assert.Equal(t, []policy.Kind{policy.Canceled, policy.Canceled}, g.kinds())
+	assert.PanicsWithValue(t, "adapter", func() {
+		_, _ = policy.DoAttempt(t.Context(), p, nil, 0, func(_ context.Context, _ int, a *policy.Attempt) (int, error) {
+			a.Judging()
+			panic("adapter")
+		}, nil)
+	})
+	assert.Equal(t, policy.Canceled, g.kinds()[2])
 	typed := policy.For[int](p).Classify(func(int, error) policy.Kind { panic("typed") })
 	assert.PanicsWithValue(t, "typed", func() { _, _ = typed.Do(t.Context(), succeed) })
-	assert.Equal(t, policy.Canceled, g.kinds()[2])
+	assert.Equal(t, policy.Canceled, g.kinds()[3])
 }
 
 func TestPanicInGateUnwindsTheOthers(t *testing.T) {
