@@ -35,9 +35,9 @@ func (p *Permits) Peek(a *policy.Attempt) error {
 	case p.counter.load().room(p.counter.keep(b)):
 		return nil
 	case p.cfg.MaxWait == 0:
-		return p.door.reject(policy.ReasonConcurrency)
+		return p.door.reject(policy.ReasonConcurrency, ErrFull)
 	case p.counter.queue.len() >= p.cfg.MaxWaiters && !p.counter.queue.lower(b):
-		return p.door.reject(policy.ReasonWaiters)
+		return p.door.reject(policy.ReasonWaiters, ErrFull)
 	default:
 		return nil
 	}
@@ -51,7 +51,7 @@ func (p *Permits) Enter(ctx context.Context, a *policy.Attempt, _ int) error {
 		return nil
 	}
 	if p.cfg.MaxWait == 0 || a.NoWait() {
-		return p.door.reject(policy.ReasonConcurrency)
+		return p.door.reject(policy.ReasonConcurrency, ErrFull)
 	}
 	err := p.counter.wait(ctx, b, p.cfg.MaxWait, p.cfg.MaxWaiters, &p.door)
 	a.Waited()

@@ -134,9 +134,9 @@ func TestPipelineWaitIsNotDuration(t *testing.T) {
 // before anybody does.
 type slow struct{ entered int }
 
-func (s *slow) Peek(*policy.Attempt) error                                { return nil }
-func (s *slow) Enter(context.Context, *policy.Attempt, int) error         { s.entered++; return nil }
-func (s *slow) Leave(a *policy.Attempt, slot int, outcome policy.Outcome) {}
+func (s *slow) Peek(*policy.Attempt) error                        { return nil }
+func (s *slow) Enter(context.Context, *policy.Attempt, int) error { s.entered++; return nil }
+func (s *slow) Leave(*policy.Attempt, int, policy.Outcome)        {}
 func (s *slow) BuildPolicy() (policy.Part, error) {
 	return policy.Part{Kind: "slow", Gate: s, Place: policy.PlaceRateLimit, Waits: true}, nil
 }

@@ -46,9 +46,9 @@ type door struct {
 
 // reject counts and returns a refusal. It is a new one each time, because the
 // pipeline completes it.
-func (d *door) reject(reason policy.Reason) error {
+func (d *door) reject(reason policy.Reason, sentinel error) error {
 	d.refused[reason].Add(1)
-	return &policy.RejectedError{Policy: d.name, Reason: reason, Err: ErrFull}
+	return &policy.RejectedError{Policy: d.name, Reason: reason, Err: sentinel}
 }
 
 // rejected returns the number of refusals by reason.
@@ -109,7 +109,7 @@ func (p *Permits) Acquire(ctx context.Context) error {
 		return nil
 	}
 	if p.cfg.MaxWait == 0 {
-		return p.door.reject(policy.ReasonConcurrency)
+		return p.door.reject(policy.ReasonConcurrency, ErrFull)
 	}
 	return p.counter.wait(ctx, b, p.cfg.MaxWait, p.cfg.MaxWaiters, &p.door)
 }
@@ -121,7 +121,7 @@ func (c *counter) wait(ctx context.Context, b band, longest time.Duration, most 
 	}
 	w, ok := c.enqueue(b, most)
 	if !ok {
-		return d.reject(policy.ReasonWaiters)
+		return d.reject(policy.ReasonWaiters, ErrFull)
 	}
 	if w == nil {
 		return nil
@@ -148,9 +148,9 @@ func (c *counter) wait(ctx context.Context, b band, longest time.Duration, most 
 		}
 		return ended(ctx)
 	case state == ousted:
-		return d.reject(policy.ReasonWaiters)
+		return d.reject(policy.ReasonWaiters, ErrFull)
 	case state == waits:
-		return d.reject(policy.ReasonWait)
+		return d.reject(policy.ReasonWait, ErrFull)
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ const bands = int(policy.PriorityCritical-policy.PriorityLow) + 1
 // bandOf returns the band of a priority. One outside the known range counts as the
 // nearest that is known.
 func bandOf(p policy.Priority) band {
-	return band(policy.PriorityCritical - min(max(p, policy.PriorityLow), policy.PriorityCritical)) //nolint:gosec // 0 to 3
+	return band(policy.PriorityCritical - min(max(p, policy.PriorityLow), policy.PriorityCritical))
 }
 
 // reserved reports whether calls of the band may use what is kept in reserve.
