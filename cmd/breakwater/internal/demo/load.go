@@ -13,6 +13,9 @@ import (
 // patience is how long a user waits for an answer.
 const patience = 5 * time.Second
 
+// longestSequence is more than an hour of requests. A longer run begins again.
+const longestSequence = 1 << 20
+
 // load sends an open-loop stream of requests to one service: at a constant rate,
 // whether or not earlier ones have been answered.
 type load struct {
@@ -40,7 +43,7 @@ func newLoad(rate int, seed uint64) *load {
 // given up.
 func (l *load) run(url string, d time.Duration, add func(at time.Time, r result)) {
 	defer l.transport.CloseIdleConnections()
-	targets := targeter(url, sequence(l.seed, int(d/time.Second+1)*l.rate))
+	targets := targeter(url, sequence(l.seed, longestSequence))
 	pacer := vegeta.ConstantPacer{Freq: l.rate, Per: time.Second}
 	for r := range l.attacker.Attack(targets, pacer, d, "") {
 		res := result{

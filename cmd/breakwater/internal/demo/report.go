@@ -50,8 +50,9 @@ type World struct {
 	P50           float64 `json:"p50_ms"`
 	P99           float64 `json:"p99_ms"`
 
-	// DependencyCalls is the number of calls that reached the stock dependency for
-	// requests sent in the incident, by the dependency's own count, per request.
+	// DependencyCalls is the number of calls that reached the stock dependency, by
+	// its own count, for requests that arrived at the service in the incident, per
+	// request.
 	DependencyCalls float64 `json:"dependency_calls_per_offered"`
 
 	// PeakGoroutines is the largest number of goroutines that the service held: for

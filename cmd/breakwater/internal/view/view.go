@@ -207,8 +207,12 @@ func newTable(title, caption string) table.Writer {
 
 func share(x float64) string { return fmt.Sprintf("%.1f %%", 100*x) }
 
+// millis writes a latency; 0 is that of no answer at all.
 func millis(x float64) string {
-	if x >= 1000 {
+	switch {
+	case x == 0:
+		return "-"
+	case x >= 1000:
 		return fmt.Sprintf("%.2f s", x/1000)
 	}
 	return fmt.Sprintf("%.0f ms", x)

@@ -32,11 +32,13 @@ func TestLiveLines(t *testing.T) {
 	var out bytes.Buffer
 	live := view.NewLive(&out, false)
 	live.Show(frameAt(5 * time.Second))
-	live.Show(frameAt(13 * time.Second))
+	over := frameAt(13 * time.Second)
+	over.Worlds[demo.Protected] = demo.FrameWorld{} // all have been answered
+	live.Show(over)
 	assert.Equal(t, "                  unprotected                               protected\n"+
 		"time phase        real fallback failed      p99   neighb   real fallback failed      p99   neighb  breaker\n"+
 		"  5s slow           90        0      7   2.43 s   943 ms    116      123      0   250 ms   121 ms  half_open\n"+
-		" 13s load over      90        0      7   2.43 s   943 ms    116      123      0   250 ms   121 ms  half_open\n",
+		" 13s load over      90        0      7   2.43 s   943 ms      0        0      0        -        -  half_open\n",
 		out.String())
 }
 
