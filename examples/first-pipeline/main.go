@@ -77,7 +77,7 @@ func ask(w http.ResponseWriter, r *http.Request, client *http.Client, inventoryU
 		if s, ok := re.RetryAfterSeconds(); ok {
 			w.Header().Set("Retry-After", strconv.Itoa(s))
 		}
-		http.Error(w, "not asked: "+re.Reason.String(), http.StatusServiceUnavailable)
+		http.Error(w, "refused: "+re.Reason.String(), http.StatusServiceUnavailable)
 		return
 	}
 	if err != nil {

@@ -44,12 +44,14 @@ func TestProgram(t *testing.T) {
 	status, _, body = send(http.MethodGet, shop.URL+"/stock/apple")
 	assert.Equal(t, http.StatusInternalServerError, status, "after three attempts, the service's own answer")
 	assert.Contains(t, body, "the database is away")
-	send(http.MethodGet, shop.URL+"/stock/apple") // four failures of five calls
+	status, _, body = send(http.MethodGet, shop.URL+"/stock/apple")
+	assert.Equal(t, http.StatusServiceUnavailable, status, "the fourth failure of five calls opens the breaker, which refuses the retry")
+	assert.Equal(t, "refused: open\n", body)
 
 	status, retryAfter, body := send(http.MethodGet, shop.URL+"/stock/apple")
 	assert.Equal(t, http.StatusServiceUnavailable, status)
 	assert.Equal(t, "10", retryAfter)
-	assert.Equal(t, "not asked: open\n", body)
+	assert.Equal(t, "refused: open\n", body)
 	_, _, metrics = send(http.MethodGet, shop.URL+"/metrics")
 	assert.Contains(t, metrics, state("open"))
 }

@@ -93,12 +93,17 @@ func (c *checker) check(ctx context.Context, snippets []snippet) ([]fault, error
 		}
 		u := unit{snippet: s, parsed: p}
 		u.addImports(c.known)
+		if n := len(todo); u.form == formFile && n > 0 && todo[n-1].samePackage(u) {
+			todo[n-1].preludes = append(todo[n-1].preludes, u.file)
+			u = todo[n-1]
+		} else {
+			todo = append(todo, u)
+		}
 		for _, f := range u.files() {
 			for _, path := range importsOf(f) {
 				wanted[path] = true
 			}
 		}
-		todo = append(todo, u)
 	}
 	imp, missing, err := c.importer(ctx, fset, sortedKeys(wanted))
 	if err != nil {
@@ -151,6 +156,12 @@ type unit struct {
 	parsed
 }
 
+// samePackage says whether a file belongs to the package of u: it is on the same
+// page, and no other block but files of that package between them.
+func (u *unit) samePackage(v unit) bool {
+	return u.form == formFile && v.form == formFile && u.page == v.page && u.file.Name.Name == v.file.Name.Name
+}
+
 func (u *unit) files() []*ast.File { return append([]*ast.File{u.file}, u.preludes...) }
 
 // addImports adds imports for the packages that each file uses.
@@ -190,6 +201,8 @@ func isImport(d ast.Decl) bool {
 	g, ok := d.(*ast.GenDecl)
 	return ok && g.Tok == token.IMPORT
 }
+
+func notImport(d ast.Decl) bool { return !isImport(d) }
 
 // importsOf returns the import paths of a file by the names they have in it.
 func importsOf(f *ast.File) map[string]string {
@@ -257,11 +270,12 @@ func (u *unit) check(fset *token.FileSet, imp types.Importer, missing map[string
 	if len(faults) > 0 {
 		return faults
 	}
+	lenient := u.form == formStatements || (u.form == formDecls && !slices.ContainsFunc(u.file.Decls, notImport))
 	conf := types.Config{
 		Importer: imp,
 		Error: func(err error) {
 			te, ok := errors.AsType[types.Error](err)
-			if !ok || (te.Soft && u.form == formStatements) || len(faults) >= maxErrors {
+			if !ok || (te.Soft && lenient) || len(faults) >= maxErrors {
 				return
 			}
 			pos := te.Fset.Position(te.Pos)
@@ -273,7 +287,7 @@ func (u *unit) check(fset *token.FileSet, imp types.Importer, missing map[string
 		},
 	}
 	_, err := conf.Check("snippet", fset, u.files(), nil)
-	if err != nil && len(faults) == 0 && u.form != formStatements {
+	if err != nil && len(faults) == 0 && !lenient {
 		faults = append(faults, fault{u.page.path, u.block.line, err.Error()})
 	}
 	return faults

@@ -23,8 +23,10 @@
 //
 // Imports are added for the packages of the workspace and for a table of others;
 // the imports of a page's prelude and of the block itself come first. In statements
-// unused variables are let pass, and so is the lack of a return. A block that is not
-// meant to be checked is no Go block: call it text.
+// unused variables are let pass, and so is the lack of a return; imports that stand
+// alone need not be used. Whole files of one package that follow each other on a page,
+// with nothing but other text between them, are one package. A block that is not meant
+// to be checked is no Go block: call it text.
 package main
 
 import (
