@@ -26,14 +26,14 @@ const minBucket = time.Microsecond
 var maxBucket = hist.Upper(hist.Buckets - 2)
 
 // nearestEdge returns the edge of the pipeline's histogram that is nearest to d,
-// which must be in range.
+// which must be in range; halfway between two it is the lower one.
 func nearestEdge(d time.Duration) time.Duration {
 	i := hist.Index(d)
 	upper := hist.Upper(i)
 	if i == 0 {
 		return upper
 	}
-	if lower := hist.Upper(i - 1); d-lower <= upper-d || i == hist.Buckets-1 {
+	if lower := hist.Upper(i - 1); d-lower <= upper-d {
 		return lower
 	}
 	return upper

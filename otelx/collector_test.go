@@ -273,10 +273,10 @@ func TestCollectorConfig(t *testing.T) {
 
 	// Bounds move to the nearest edge.
 	c = collector(t, &reg, otelx.CollectorConfig{Buckets: []time.Duration{
-		time.Microsecond, 100 * time.Millisecond, 250 * time.Millisecond, time.Second, 251 * time.Second,
+		time.Microsecond, 8500, 100 * time.Millisecond, 250 * time.Millisecond, time.Second, 251658240 * time.Microsecond,
 	}})
 	assert.Equal(t, []time.Duration{
-		time.Microsecond, 98304 * time.Microsecond, 245760 * time.Microsecond, 983040 * time.Microsecond, 251658240 * time.Microsecond,
+		time.Microsecond, 8 * time.Microsecond, 98304 * time.Microsecond, 245760 * time.Microsecond, 983040 * time.Microsecond, 251658240 * time.Microsecond,
 	}, c.Config().Buckets)
 
 	_, err := otelx.NewCollector(nil, otelx.CollectorConfig{Buckets: []time.Duration{0, time.Second, time.Second, time.Hour, time.Millisecond}})
@@ -289,7 +289,9 @@ func TestCollectorConfig(t *testing.T) {
 	} {
 		assert.ErrorContains(t, err, want)
 	}
-	assert.Error(t, otelx.CollectorConfig{Buckets: []time.Duration{-1}}.Validate())
+	for _, d := range []time.Duration{-1, time.Microsecond - 1, 251658240*time.Microsecond + 1} {
+		assert.Error(t, otelx.CollectorConfig{Buckets: []time.Duration{d}}.Validate(), d)
+	}
 	assert.NoError(t, otelx.CollectorConfig{}.Validate())
 }
 

@@ -462,6 +462,31 @@ func TestTracerPassesOnADroppedRoot(t *testing.T) {
 	assert.Empty(t, rec.Started())
 }
 
+// A decision that those further down can see already needs no help.
+func TestTracerPassesOnOnlyNewDecisions(t *testing.T) {
+	t.Parallel()
+	tp := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))
+	tr, err := otelx.NewTracer(otelx.TracerConfig{TracerProvider: tp, Always: true})
+	require.NoError(t, err)
+
+	ctx := unsampled(t.Context())
+	got, span := tr.StartCall(ctx, "dep")
+	assert.Nil(t, span)
+	assert.Equal(t, ctx, got, "the parent is dropped, too")
+
+	sampled := trace.SpanContextFromContext(ctx).WithTraceFlags(trace.FlagsSampled)
+	got, span = tr.StartCall(trace.ContextWithRemoteSpanContext(ctx, sampled), "dep")
+	require.NotNil(t, span)
+	sc := trace.SpanContextFromContext(got)
+	assert.Equal(t, sampled.TraceID(), sc.TraceID())
+	assert.False(t, sc.IsSampled())
+	actx, attempt := span.StartAttempt(got, 1)
+	assert.Nil(t, attempt)
+	assert.Equal(t, got, actx)
+	span.Event(policy.Event{Kind: policy.EventRetry})
+	span.End(policy.CallEnd{})
+}
+
 // firstDropped drops the first root and samples the others.
 type firstDropped struct{ asked int }
 
