@@ -87,8 +87,8 @@ type job[A, T any] struct {
 	b     *body[A, T]
 	v     T
 	err   error
-	gone  bool // a gate that was asked again has refused: the refusal is complete
-	ran   bool // the function returned, and did not panic
+	gone  bool                        // a gate that was asked again has refused: the refusal is complete
+	ran   bool                        // the function returned, and did not panic
 	bound atomic.Pointer[deadlineCtx] // set by Begin when there is an attempt timeout
 	start atomic.Pointer[time.Time]   // set by Begin
 }
