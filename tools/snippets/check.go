@@ -27,7 +27,7 @@ var commonPrelude string
 // Packages that blocks may use without an import, besides those of the workspace. A
 // page that means another of the same name imports it in its prelude.
 var commonImports = []string{
-	"bytes", "cmp", "context", "encoding/json", "errors", "fmt", "io", "log", "log/slog", "maps", "math", "net",
+	"bytes", "cmp", "context", "encoding/json", "errors", "fmt", "io", "io/fs", "log", "log/slog", "maps", "math", "net",
 	"net/http", "net/http/httptest", "os", "os/signal", "runtime", "slices", "strconv", "strings", "sync",
 	"sync/atomic", "testing", "testing/synctest", "time",
 	"github.com/prometheus/client_golang/prometheus",
@@ -136,15 +136,18 @@ func (c *checker) importer(ctx context.Context, fset *token.FileSet, paths []str
 				return nil, nil, err
 			}
 			exports[p.ImportPath] = p.Export
-			if p.Error != nil {
+			switch {
+			case p.Error != nil:
 				missing[p.ImportPath] = p.Error.Err
+			case p.Export == "" && p.ImportPath != "unsafe":
+				missing[p.ImportPath] = "cannot be built"
 			}
 		}
 	}
 	return importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) {
 		file := exports[path]
 		if file == "" {
-			return nil, errors.New(cmp.Or(missing[path], "cannot be built"))
+			return nil, errors.New("cannot be built")
 		}
 		return os.Open(file)
 	}), missing, nil
@@ -260,14 +263,18 @@ const maxErrors = 5
 // check type-checks the snippet.
 func (u *unit) check(fset *token.FileSet, imp types.Importer, missing map[string]string) []fault {
 	var faults []fault
+	cannot := false
 	for _, f := range u.files() {
 		for _, p := range sortedKeys(invert(importsOf(f))) {
-			if why, ok := missing[p]; ok {
-				faults = append(faults, fault{u.page.path, u.block.line, fmt.Sprintf("import %s: %s", p, why)})
+			why, ok := missing[p]
+			cannot = cannot || ok
+			if ok && why != "" {
+				missing[p] = "" // once is enough, for whatever pages follow
+				faults = append(faults, fault{u.page.path, u.block.line, fmt.Sprintf("import %s: %s", p, strings.TrimSpace(why))})
 			}
 		}
 	}
-	if len(faults) > 0 {
+	if cannot {
 		return faults
 	}
 	lenient := u.form == formStatements || (u.form == formDecls && !slices.ContainsFunc(u.file.Decls, notImport))

@@ -5,6 +5,7 @@
 //   - a block behind <!-- embed: path --> or <!-- embed: path#region --> is what the
 //     file holds, whole or between "// region name" and "// endregion";
 //   - relative links lead to a file, and to a heading that is there;
+//   - every metric that is named is there;
 //   - every page below docs is listed in docs/README.md;
 //   - the table of cases names every test called TestCaseB… and no other.
 //
@@ -87,6 +88,10 @@ func run(ctx context.Context, root string, write bool) (faults []fault, summary 
 	if err != nil {
 		return nil, "", err
 	}
+	metrics, err := metricNames(fsys)
+	if err != nil {
+		return nil, "", err
+	}
 	pages := map[string]*page{}
 	for _, path := range files {
 		if !strings.HasSuffix(path, ".md") {
@@ -108,6 +113,7 @@ func run(ctx context.Context, root string, write bool) (faults []fault, summary 
 			}
 		}
 		pages[path] = parsePage(path, fixed)
+		faults = append(faults, checkMetrics(metrics, pages[path], fixed)...)
 	}
 
 	var blocks []snippet

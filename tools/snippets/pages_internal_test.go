@@ -150,3 +150,22 @@ func TestCases(t *testing.T) {
 		t.Errorf("a second write changed the page: %q", again)
 	}
 }
+
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	names, err := metricNames(files(map[string]string{
+		metricsSource: "d.a = pipeline(\"calls_total\", \"…\", \"outcome\")\nd.b = of(\"state\", \"…\")\nd.c = metric(\"duration_seconds\", \"…\")\n",
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const text = "`breakwater_calls_total`, breakwater_state{x=\"y\"}\nrate(breakwater_duration_seconds_bucket[5m])\nbreakwater_call_total and breakwater_*\n"
+	same(t, checkMetrics(names, parsePage("p.md", text), text), "p.md:3: there is no metric breakwater_call_total")
+
+	if names, err := metricNames(files(nil)); names != nil || err != nil {
+		t.Errorf("without a source: %v, %v", names, err)
+	}
+	if _, err := metricNames(files(map[string]string{metricsSource: "package otelx"})); err == nil {
+		t.Error("a source without metrics went unnoticed")
+	}
+}

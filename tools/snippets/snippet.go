@@ -185,15 +185,14 @@ func (s snippet) unformatted() *fault {
 	return &fault{s.page.path, s.block.line + i, fmt.Sprintf("not formatted: gofmt wants %q", line)}
 }
 
-// declared returns the names that a file declares for its package.
+// declared returns the names that a file declares for its package, methods as
+// "Type.Method".
 func declared(f *ast.File) map[string]bool {
 	names := map[string]bool{}
 	for _, d := range f.Decls {
 		switch d := d.(type) {
 		case *ast.FuncDecl:
-			if d.Recv == nil {
-				names[d.Name.Name] = true
-			}
+			names[funcName(d)] = true
 		case *ast.GenDecl:
 			for _, s := range d.Specs {
 				switch s := s.(type) {
@@ -211,14 +210,14 @@ func declared(f *ast.File) map[string]bool {
 	return names
 }
 
-// drop takes the declarations of the given names, and methods of the given types,
-// out of a file. Names of a list of variables become blank.
+// drop takes the declarations of the given names out of a file. Names of a list of
+// variables become blank.
 func drop(f *ast.File, names map[string]bool) {
 	var decls []ast.Decl
 	for _, d := range f.Decls {
 		switch d := d.(type) {
 		case *ast.FuncDecl:
-			if (d.Recv == nil && names[d.Name.Name]) || (d.Recv != nil && names[receiver(d)]) {
+			if names[funcName(d)] {
 				continue
 			}
 		case *ast.GenDecl:
@@ -247,8 +246,11 @@ func drop(f *ast.File, names map[string]bool) {
 	f.Decls = decls
 }
 
-// receiver returns the name of the type that a method belongs to.
-func receiver(d *ast.FuncDecl) string {
+// funcName returns the name of a function, or "Type.Method".
+func funcName(d *ast.FuncDecl) string {
+	if d.Recv == nil {
+		return d.Name.Name
+	}
 	t := d.Recv.List[0].Type
 	for {
 		switch x := t.(type) {
@@ -259,9 +261,9 @@ func receiver(d *ast.FuncDecl) string {
 		case *ast.IndexListExpr:
 			t = x.X
 		case *ast.Ident:
-			return x.Name
+			return x.Name + "." + d.Name.Name
 		default:
-			return ""
+			return d.Name.Name
 		}
 	}
 }
