@@ -211,6 +211,18 @@ func (a *Attempt) leave(o Outcome, mask uint32) {
 	}
 }
 
+// leaveAll leaves every gate that the attempt is in, also when one of them panics or
+// ends its goroutine: what one gate does must not cost another its permit. The panic
+// goes on when all have been left.
+func (a *Attempt) leaveAll(o Outcome) {
+	defer func() {
+		if a.entered != 0 {
+			a.leaveAll(o)
+		}
+	}()
+	a.leave(o, ^uint32(0))
+}
+
 // judge makes the outcome of a function that returned err, and stops the clock.
 func (a *Attempt) judge(err error) Outcome {
 	a.stage = stageJudging
@@ -240,6 +252,11 @@ func (a *Attempt) settle(o Outcome) {
 		}
 	}
 	a.leave(o, mask)
+	a.tellDiscarded(o)
+}
+
+// tellDiscarded counts and reports that a gate ignored the outcome.
+func (a *Attempt) tellDiscarded(o Outcome) {
 	if a.discarded {
 		a.pipe.stats.at(a.stripe).discarded.Add(1)
 		if a.pipe.watched {
@@ -268,11 +285,14 @@ func (a *Attempt) unwind(span AttemptSpan) {
 		a.held = false
 		Handle{a: a, gen: a.state.Load() >> phaseBits}.retire()
 	}
-	a.settle(o)
-	if span != nil {
-		span.End(o, nil)
-	}
-	a.recycle()
+	defer func() { // also when a gate panics too
+		a.tellDiscarded(o)
+		if span != nil {
+			span.End(o, nil)
+		}
+		a.recycle()
+	}()
+	a.leaveAll(o)
 }
 
 // handOver leaves a held attempt to its Handle. The call s, if any, may yet give up its

@@ -131,16 +131,20 @@ func (h Handle) Abandon() {
 // end releases the attempt and returns its pipeline, or nil when there was nothing
 // to release.
 func (h Handle) end() *Pipeline {
+	open := false
 	switch {
 	case h.take(phaseSettled):
 	case h.take(phaseOpen):
-		h.a.SetOutcome(Failure, 0)
-		h.settle(nil)
+		open = true
 	default:
 		return nil
 	}
 	p := h.a.pipe
-	h.finish()
+	defer h.finish() // also when a gate panics
+	if open {
+		h.a.SetOutcome(Failure, 0)
+		h.settle(nil)
+	}
 	return p
 }
 
@@ -176,27 +180,40 @@ func (h Handle) settle(err error) (counted bool) {
 	a := h.a
 	o := Outcome{Kind: Canceled} // what a panic in a classifier leaves
 	defer func() {
-		a.settle(o)
-		counted = !a.discarded
 		st := a.pipe.stats.at(a.stripe)
 		if o.Kind == Success {
 			st.direct.Record(o.Duration)
-			return
+		} else {
+			st.calls[o.Kind].Add(1)
+			st.attempt(o)
 		}
-		st.calls[o.Kind].Add(1)
-		st.attempt(o)
+		a.settle(o)
+		counted = !a.discarded
 	}()
 	o = a.judge(err)
 	return
 }
 
 // finish leaves the gates that are still held and recycles the attempt, which must
-// be busy.
+// be busy. A gate that panics keeps neither the others nor the handle.
 func (h Handle) finish() {
 	a := h.a
+	done := false
+	defer func() {
+		if !done {
+			defer h.close()
+			a.leaveAll(a.outcome)
+		}
+	}()
 	a.leave(a.outcome, ^uint32(0))
+	done = true
+	h.close()
+}
+
+// close ends the handle and recycles its attempt.
+func (h Handle) close() {
 	h.retire()
-	a.recycle()
+	h.a.recycle()
 }
 
 // retire ends the generation: every copy of the handle is dead from here on.

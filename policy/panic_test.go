@@ -1,0 +1,106 @@
+package policy_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/breakwater-go/breakwater/policy"
+)
+
+// brittle is a gate that panics when it is left.
+type brittle struct {
+	name  string
+	place int
+	holds bool
+
+	mu       sync.Mutex
+	inFlight int
+}
+
+func (g *brittle) BuildPolicy() (policy.Part, error) {
+	return policy.Part{Kind: "brittle", Name: g.name, Gate: g, Place: g.place, Holds: g.holds}, nil
+}
+func (g *brittle) Peek(*policy.Attempt) error { return nil }
+
+func (g *brittle) Enter(context.Context, *policy.Attempt, int) error { g.add(1); return nil }
+
+func (g *brittle) Leave(*policy.Attempt, int, policy.Outcome) {
+	g.add(-1)
+	panic(g.name)
+}
+
+func (g *brittle) add(n int) { g.mu.Lock(); g.inFlight += n; g.mu.Unlock() }
+
+func (g *brittle) held() int { g.mu.Lock(); defer g.mu.Unlock(); return g.inFlight }
+
+func TestPanicInLeaveLeavesTheOtherGates(t *testing.T) {
+	t.Parallel()
+	outer := &gate{name: "outer"}
+	a, b := &brittle{name: "a", place: 1}, &brittle{name: "b", place: 2}
+	refusing := &gate{name: "refusing", place: 3, limit: -1}
+	for name, p := range map[string]*policy.Pipeline{
+		"ran":     build(t, outer, a, b),
+		"refused": build(t, outer, a, b, refusing),
+	} {
+		assert.Panics(t, func() { _, _ = policy.Do(t.Context(), p, succeed) }, name)
+		assert.Zero(t, outer.held(), name)
+		assert.Zero(t, a.held(), name)
+		assert.Zero(t, b.held(), name)
+		assert.Panics(t, func() {
+			h, err := p.Enter(t.Context())
+			if err == nil {
+				h.Leave(nil)
+			}
+		}, name)
+		assert.Zero(t, outer.held(), name)
+	}
+}
+
+// A deferred Release is what the documentation asks for: it must not wait for ever
+// for the Leave that panicked.
+func TestPanicInLeaveEndsTheHandle(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		outer, inner := &gate{name: "outer", holds: true}, &brittle{name: "inner", place: 1, holds: true}
+		p := build(t, outer, inner)
+		for name, end := range map[string]func(h policy.Handle){
+			"leave":   func(h policy.Handle) { h.Leave(nil) },
+			"release": policy.Handle.Release,
+			"settled": func(h policy.Handle) { h.Settle(policy.Success, 0); h.Release() },
+			"abandon": policy.Handle.Abandon,
+		} {
+			h, err := p.Enter(t.Context())
+			require.NoError(t, err)
+			assert.PanicsWithValue(t, "inner", func() {
+				defer h.Release()
+				end(h)
+			}, name)
+			assert.Zero(t, outer.held(), name)
+			assert.False(t, h.Leave(nil), name)
+		}
+		assert.Equal(t, uint64(4), sum(p.Snapshot().Calls), "each was a call")
+
+		// A gate that is left when the outcome is told.
+		early := &brittle{name: "early", place: 1}
+		p = build(t, outer, early)
+		h, err := p.Enter(t.Context())
+		require.NoError(t, err)
+		assert.PanicsWithValue(t, "early", func() {
+			defer h.Release()
+			h.Release()
+		})
+		assert.Zero(t, outer.held())
+	})
+}
+
+func sum(counts [policy.NumKinds]uint64) (n uint64) {
+	for _, c := range counts {
+		n += c
+	}
+	return n
+}
