@@ -288,7 +288,7 @@ func (a *Attempt) unwind(span AttemptSpan) {
 	defer func() { // also when a gate panics too
 		a.tellDiscarded(o)
 		if span != nil {
-			span.End(o, nil)
+			endAttempt(span, o, nil)
 		}
 		a.recycle()
 	}()

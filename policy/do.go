@@ -81,7 +81,7 @@ func do[A, T any](ctx context.Context, p *Pipeline, b body[A, T]) (T, *degraded,
 		return doBare(ctx, b)
 	}
 	if p.tracer != nil {
-		if tctx, span := p.tracer.StartCall(ctx, p.name); span != nil {
+		if tctx, span := p.startCall(ctx); span != nil {
 			return doFull(tctx, p, span, b)
 		}
 	}
@@ -284,7 +284,7 @@ func try[A, T any](ctx context.Context, p *Pipeline, s *callState, number int, b
 	}
 	var span AttemptSpan
 	if s != nil && s.span != nil {
-		ctx, span = s.span.StartAttempt(ctx, number)
+		ctx, span = startAttempt(ctx, s.span, number)
 	}
 	a := p.newAttempt(ctx, number, b.call)
 	stripe = a.stripe
@@ -301,7 +301,7 @@ func try[A, T any](ctx context.Context, p *Pipeline, s *callState, number int, b
 	}
 	returned = true
 	if span != nil {
-		span.End(o, err)
+		endAttempt(span, o, err)
 	}
 	if a.held {
 		a.handOver(s)

@@ -76,7 +76,9 @@ type ObserverFunc func(Event)
 // OnEvent calls f.
 func (f ObserverFunc) OnEvent(e Event) { f(e) }
 
-// A Tracer follows single calls, as spans do.
+// A Tracer follows single calls, as spans do. A panic in one of its methods, or in
+// those of its spans, is caught and dropped: the call goes on, unfollowed if it was
+// to begin.
 type Tracer interface {
 	// StartCall begins to follow a call. A nil CallSpan means that this call is not
 	// followed, which costs nothing further.
@@ -109,4 +111,29 @@ type CallEnd struct {
 	Degraded bool    // a fallback answered
 	Err      error   // what the caller gets
 	Cause    error   // what the fallback answered for, when Degraded
+}
+
+// startCall asks the tracer, which the pipeline must have, to follow a call.
+func (p *Pipeline) startCall(ctx context.Context) (tctx context.Context, span CallSpan) {
+	defer func() {
+		if recover() != nil {
+			span = nil
+		}
+	}()
+	return p.tracer.StartCall(ctx, p.name)
+}
+
+// startAttempt asks span to follow an attempt that runs under ctx.
+func startAttempt(ctx context.Context, span CallSpan, number int) (actx context.Context, as AttemptSpan) {
+	defer func() {
+		if recover() != nil {
+			actx, as = ctx, nil
+		}
+	}()
+	return span.StartAttempt(ctx, number)
+}
+
+func endAttempt(span AttemptSpan, o Outcome, err error) {
+	defer func() { _ = recover() }()
+	span.End(o, err)
 }

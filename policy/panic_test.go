@@ -104,3 +104,47 @@ func sum(counts [policy.NumKinds]uint64) (n uint64) {
 	}
 	return n
 }
+
+// faultyTracer panics in one of its methods.
+type faultyTracer struct{ at string }
+
+func (f faultyTracer) fault(at string) {
+	if f.at == at {
+		panic("tracer")
+	}
+}
+
+func (f faultyTracer) StartCall(ctx context.Context, _ string) (context.Context, policy.CallSpan) {
+	f.fault("StartCall")
+	return ctx, f
+}
+
+func (f faultyTracer) StartAttempt(ctx context.Context, _ int) (context.Context, policy.AttemptSpan) {
+	f.fault("StartAttempt")
+	return ctx, faultyAttempt{f}
+}
+func (f faultyTracer) Event(policy.Event)  { f.fault("Event") }
+func (f faultyTracer) End(policy.CallEnd) { f.fault("End") }
+
+type faultyAttempt struct{ f faultyTracer }
+
+func (a faultyAttempt) End(policy.Outcome, error) { a.f.fault("AttemptSpan.End") }
+
+func TestPanicInTracerHarmsNoCall(t *testing.T) {
+	t.Parallel()
+	for _, at := range []string{"StartCall", "StartAttempt", "Event", "End", "AttemptSpan.End"} {
+		g := &gate{holds: true}
+		p := build(t, g, &retrier{max: 2}, policy.Trace(faultyTracer{at}))
+		n := 0
+		h, err := policy.DoAttempt(t.Context(), p, nil, 0, func(_ context.Context, _ int, a *policy.Attempt) (policy.Handle, error) {
+			if n++; n == 1 {
+				return policy.Handle{}, errBoom
+			}
+			return a.Hold(), nil
+		}, nil)
+		require.NoError(t, err, at)
+		assert.Equal(t, 1, g.held(), at)
+		h.Release()
+		assert.Zero(t, g.held(), at)
+	}
+}

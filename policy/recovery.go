@@ -270,7 +270,7 @@ func (s *callState) emit(e Event) {
 	}
 	s.p.emit(e)
 	if s.span != nil {
-		s.span.Event(e)
+		notify(s.span.Event, e)
 	}
 }
 
@@ -350,7 +350,7 @@ func (s *callState) answered(name string, served, failed *atomic.Uint64, err err
 		}
 		s.p.emit(e)
 		if s.span != nil {
-			s.span.Event(e)
+			notify(s.span.Event, e)
 		}
 	}
 }
@@ -365,6 +365,6 @@ func (s *callState) end(deg **degraded, err *error) {
 		if *deg != nil {
 			e.Degraded, e.Cause = true, (*deg).cause
 		}
-		s.span.End(e)
+		notify(s.span.End, e)
 	}
 }

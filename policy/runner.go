@@ -160,7 +160,7 @@ func tryPooled[A, T any](ctx context.Context, s *callState, number int, b *body[
 	}
 	var span AttemptSpan
 	if s.span != nil {
-		ctx, span = s.span.StartAttempt(ctx, number)
+		ctx, span = startAttempt(ctx, s.span, number)
 	}
 	a := &Attempt{stripe: nextStripe.Add(1)}
 	a.begin(ctx, s.p, number, b.call)
@@ -189,7 +189,7 @@ func tryPooled[A, T any](ctx context.Context, s *callState, number int, b *body[
 	}
 	ended = true
 	if span != nil {
-		span.End(o, err)
+		endAttempt(span, o, err)
 	}
 	if held {
 		a.handOver(s)

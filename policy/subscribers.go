@@ -72,7 +72,7 @@ func (s *Subscribers) deliver(fns []*func(Event), e Event) {
 
 // notify calls fn and drops a panic in it: a listener must not harm the call that
 // it was told about.
-func notify(fn func(Event), e Event) {
+func notify[E any](fn func(E), e E) {
 	defer func() { _ = recover() }()
 	fn(e)
 }
