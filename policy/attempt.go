@@ -281,10 +281,7 @@ func (a *Attempt) unwind(span AttemptSpan) {
 	st := a.pipe.stats.at(a.stripe)
 	st.panics.Add(1)
 	st.attempt(o)
-	if a.held {
-		a.held = false
-		Handle{a: a, gen: a.state.Load() >> phaseBits}.retire()
-	}
+	a.letGo()
 	defer func() { // also when a gate panics too
 		a.tellDiscarded(o)
 		if span != nil {
@@ -293,6 +290,15 @@ func (a *Attempt) unwind(span AttemptSpan) {
 		a.recycle()
 	}()
 	a.leaveAll(o)
+}
+
+// letGo makes nothing of a Hold: the function that asked for it did not return, or
+// nobody waits for it.
+func (a *Attempt) letGo() {
+	if a.held {
+		a.held = false
+		Handle{a: a, gen: a.state.Load() >> phaseBits}.retire()
+	}
 }
 
 // handOver leaves a held attempt to its Handle. The call s, if any, may yet give up its

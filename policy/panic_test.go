@@ -2,9 +2,11 @@ package policy_test
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -123,7 +125,7 @@ func (f faultyTracer) StartAttempt(ctx context.Context, _ int) (context.Context,
 	f.fault("StartAttempt")
 	return ctx, faultyAttempt{f}
 }
-func (f faultyTracer) Event(policy.Event)  { f.fault("Event") }
+func (f faultyTracer) Event(policy.Event) { f.fault("Event") }
 func (f faultyTracer) End(policy.CallEnd) { f.fault("End") }
 
 type faultyAttempt struct{ f faultyTracer }
@@ -147,4 +149,64 @@ func TestPanicInTracerHarmsNoCall(t *testing.T) {
 		h.Release()
 		assert.Zero(t, g.held(), at)
 	}
+}
+
+// The function still has the attempt when its caller leaves, so a panic in the
+// classifier must not hand the attempt to another call.
+func TestPanicInClassifierOfAnAbandonedAttempt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, g := newWorker(), &gate{holds: true}
+		p := build(t, w, g, policy.ClassifyErrors(func(error) policy.Kind { panic("classifier") }))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		late := make(chan struct{})
+		assert.PanicsWithValue(t, "classifier", func() {
+			_, _ = policy.DoAttempt(ctx, p, nil, 0, func(_ context.Context, _ int, a *policy.Attempt) (int, error) {
+				defer close(late)
+				time.Sleep(time.Minute)
+				// All of this must touch nobody else's attempt, nor a cleared one.
+				assert.Equal(t, 1, a.Number())
+				assert.NotNil(t, a.Call())
+				a.SetOutcome(policy.Busy, 0)
+				a.Hold()
+				return 0, nil
+			}, nil)
+		})
+		assert.Equal(t, []policy.Kind{policy.Canceled}, g.kinds())
+		assert.Zero(t, g.held())
+		var others []policy.Handle
+		q := build(t, &gate{})
+		for range 100 { // some of these would be the attempt that still runs
+			h, err := q.Enter(t.Context())
+			require.NoError(t, err)
+			others = append(others, h)
+		}
+		<-late
+		w.wg.Wait()
+		for _, h := range others {
+			assert.True(t, h.Leave(nil))
+		}
+		assert.Equal(t, uint64(100), q.Snapshot().Calls[policy.Success])
+	})
+}
+
+// A function that ends its worker's goroutine has no outcome of its own to tell, and
+// nobody to keep its permits for.
+func TestGoexitOnAWorkerOverridesWhatTheFunctionSaid(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, g := newWorker(), &gate{holds: true}
+		p := build(t, w, g, policy.Timeouts{Attempt: time.Hour})
+		_, err := policy.DoAttempt(t.Context(), p, nil, 0, func(_ context.Context, _ int, a *policy.Attempt) (int, error) {
+			a.SetOutcome(policy.Success, 0)
+			a.Hold()
+			runtime.Goexit()
+			return 0, nil
+		}, nil)
+		w.wg.Wait()
+		require.ErrorIs(t, err, policy.ErrGoexit)
+		assert.Equal(t, []policy.Kind{policy.Failure}, g.kinds())
+		assert.Zero(t, g.held())
+	})
 }

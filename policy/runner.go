@@ -131,9 +131,7 @@ func (j *job[A, T]) Run() {
 }
 
 func (j *job[A, T]) Late() {
-	if j.a.held {
-		Handle{a: j.a, gen: j.a.state.Load() >> phaseBits}.retire()
-	}
+	j.a.letGo()
 	if c := j.bound.Load(); c != nil {
 		// The caller may be classifying the end of this context, which it has been
 		// told of and the context itself perhaps not: that end must come first.
@@ -183,8 +181,10 @@ func tryPooled[A, T any](ctx context.Context, s *callState, number int, b *body[
 				err = a.complete(a.plan.runnerName, a.plan.runnerRejected, err)
 			}
 		case RunAbandoned:
-			o = j.abandoned(res.Err)
 			err = res.Err
+			a = j.leaveBehind()
+			o = a.judge(err)
+			a.settle(o)
 		}
 	}
 	ended = true
@@ -209,6 +209,9 @@ func (j *job[A, T]) done(err error) (T, Outcome, error) {
 	}
 	if err == nil {
 		err = j.err
+	} else {
+		a.preset = false // the function did not come to its end, whatever it said before
+		a.letGo()
 	}
 	a.ctx = j.context()
 	o := a.judge(err)
@@ -219,18 +222,14 @@ func (j *job[A, T]) done(err error) (T, Outcome, error) {
 	return j.v, o, err
 }
 
-// abandoned settles a task whose caller leaves. The function still has the attempt,
-// so the gates are left with a copy of it.
-func (j *job[A, T]) abandoned(err error) Outcome {
+// leaveBehind returns a copy of the attempt for its caller, who leaves. The function
+// still has the attempt itself; the copy has its place in the gates.
+func (j *job[A, T]) leaveBehind() *Attempt {
 	a := j.a
 	c := &Attempt{
-		pipe: a.pipe, plan: a.plan, call: a.call, number: a.number, stripe: a.stripe,
+		pipe: a.pipe, plan: a.plan, call: a.call, ctx: j.context(), number: a.number, stripe: a.stripe,
 		start: *j.start.Load(), entered: a.entered, admitted: a.admitted, slots: a.slots,
 	}
-	c.now = c.pipe.clock()
-	o := c.plan.classify(j.context(), err)
-	o.Duration = max(c.now.Sub(c.start), 0)
-	c.settle(o)
 	a.entered = 0
-	return o
+	return c
 }
