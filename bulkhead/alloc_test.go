@@ -50,3 +50,28 @@ func TestAllocPipeline(t *testing.T) {
 		}
 	}))
 }
+
+// A task that does nothing: what is counted is the pool's.
+type nothing struct{ ctx context.Context } //nolint:containedctx // what Begin returns
+
+func (n *nothing) Look() error            { return nil }
+func (n *nothing) Begin() context.Context { return n.ctx }
+func (n *nothing) Run()                   {}
+func (n *nothing) Late()                  {}
+
+func TestAllocHandOff(t *testing.T) {
+	w := newWorkers(t, bulkhead.Pool{Workers: 1})
+	ctx := t.Context()
+	_, err := policy.DoAttempt(ctx, newPipeline(t), nil, 0, func(ctx context.Context, _ int, a *policy.Attempt) (int, error) {
+		task := &nothing{ctx: ctx}
+		// The average is cut to a whole number: a task that the garbage collector
+		// took from the pool's store is made anew.
+		assert.Zero(t, testing.AllocsPerRun(1000, func() {
+			if res := w.Run(ctx, a, task); res.State != policy.RunDone {
+				t.Error(res.Err)
+			}
+		}), "a hand-off to an idle worker")
+		return 0, nil
+	}, nil)
+	require.NoError(t, err)
+}

@@ -1,9 +1,11 @@
 package bulkhead_test
 
 import (
+	"runtime"
 	"testing"
 
 	"github.com/breakwater-go/breakwater/bulkhead"
+	"github.com/breakwater-go/breakwater/policy"
 )
 
 func benchPermits(b *testing.B, limit int) *bulkhead.Permits {
@@ -35,6 +37,36 @@ func BenchmarkAdmittedParallel(b *testing.B) {
 			}
 		}
 	})
+}
+
+// 64 goroutines on the processors there are: the time of an operation is to be at
+// most twice that of one goroutine.
+func BenchmarkAdmitted64(b *testing.B) {
+	p := benchPermits(b, 100)
+	b.ReportAllocs()
+	b.SetParallelism(max(64/runtime.GOMAXPROCS(0), 1))
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if p.TryAcquire() {
+				p.Release()
+			}
+		}
+	})
+}
+
+// As a gate, with a reserve, which asks for the priority.
+func BenchmarkAdmittedGate(b *testing.B) {
+	ctx := b.Context()
+	p, err := policy.New("dependency", bulkhead.Semaphore{Limit: 100, Reserve: 10})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := policy.DoWith(ctx, p, 1, one); err != nil {
+			b.Fatal(err)
+		}
+	}
 }
 
 func BenchmarkRefused(b *testing.B) {
