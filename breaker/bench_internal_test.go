@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/breakwater-go/breakwater/internal/window"
 	"github.com/breakwater-go/breakwater/policy"
 )
 
@@ -15,7 +16,7 @@ func BenchmarkEnterLeave(b *testing.B) {
 	br, _ := newAt(now, "", Config{SlowAfter: time.Second})
 	for b.Loop() {
 		word, _ := br.enter(now)
-		br.leave(word, now, policy.Outcome{Kind: policy.Success, Duration: time.Millisecond})
+		br.leave(word, 0, now, policy.Outcome{Kind: policy.Success, Duration: time.Millisecond})
 	}
 }
 
@@ -23,10 +24,12 @@ func BenchmarkEnterLeaveParallel(b *testing.B) {
 	b.ReportAllocs()
 	now := time.Now()
 	br, _ := newAt(now, "", Config{SlowAfter: time.Second})
+	b.SetParallelism(32)
 	b.RunParallel(func(pb *testing.PB) {
+		stripe := window.Stripe()
 		for pb.Next() {
 			word, _ := br.enter(now)
-			br.leave(word, now, policy.Outcome{Kind: policy.Success, Duration: time.Millisecond})
+			br.leave(word, stripe, now, policy.Outcome{Kind: policy.Success, Duration: time.Millisecond})
 		}
 	})
 }
@@ -37,7 +40,7 @@ func BenchmarkEnterLeaveFailed(b *testing.B) {
 	br, _ := newAt(now, "", Config{MinCalls: 1 << 30})
 	for b.Loop() {
 		word, _ := br.enter(now)
-		br.leave(word, now, policy.Outcome{Kind: policy.Failure, Duration: time.Millisecond})
+		br.leave(word, 0, now, policy.Outcome{Kind: policy.Failure, Duration: time.Millisecond})
 	}
 }
 
@@ -45,7 +48,7 @@ func BenchmarkEnterRefused(b *testing.B) {
 	b.ReportAllocs()
 	now := time.Now()
 	br, _ := newAt(now, "", Config{MinCalls: 1})
-	br.leave(wordOf(1), now, policy.Outcome{Kind: policy.Failure})
+	br.leave(wordOf(1), 0, now, policy.Outcome{Kind: policy.Failure})
 	for b.Loop() {
 		if _, refused := br.enter(now); refused == nil {
 			b.Fatal("admitted")

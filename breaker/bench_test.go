@@ -36,6 +36,7 @@ func BenchmarkAdmitted(b *testing.B) {
 func BenchmarkAdmittedParallel(b *testing.B) {
 	b.ReportAllocs()
 	br := benchBreaker(b, false)
+	b.SetParallelism(32)
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
 			permit, _ := br.Acquire()

@@ -195,13 +195,13 @@ func (p *phase) refusal(left int64) *policy.RejectedError {
 // leave ends a call that enter admitted. It reports whether the outcome came too
 // late to count: the state the call was admitted in has passed, or its time as a
 // probe.
-func (b *Breaker) leave(word uint64, now time.Time, o policy.Outcome) (late bool) {
+func (b *Breaker) leave(word uint64, stripe uint32, now time.Time, o policy.Outcome) (late bool) {
 	c := b.rules.judge(o)
 	p := b.phase.Load()
 	if p.state == Closed && p.word == word {
 		switch c {
 		case plain:
-			if p.win.Add(now, b.rules.minCalls) {
+			if p.win.Add(now, stripe) {
 				b.decide(p, now, p.win.Counts(now))
 			}
 		case window.Counts{}:
@@ -268,6 +268,9 @@ func (b *Breaker) unlock() {
 	b.subs.Flush()
 }
 
+// now reads the clock, with its monotonic part, at half the cost of [time.Now].
+func (b *Breaker) now() time.Time { return b.base.Add(time.Since(b.base)) }
+
 // nanos returns the time since the breaker's birth, never negative.
 func (b *Breaker) nanos(now time.Time) int64 { return max(int64(now.Sub(b.base)), 0) }
 
@@ -304,7 +307,7 @@ func (b *Breaker) changedLocked(ch change) {
 func (b *Breaker) publishLocked() {
 	p := &phase{state: b.m.state, word: wordOf(b.m.gen)}
 	if p.state == Closed {
-		p.win = window.New(b.base, b.cfg.Window, b.cfg.Buckets)
+		p.win = window.New(b.base, b.cfg.Window, b.cfg.Buckets).Watch(b.rules.minCalls)
 	}
 	p.refuseUntil.Store(b.m.refuseUntil()) // before anyone sees it
 	b.phase.Store(p)

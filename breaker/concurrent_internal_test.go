@@ -59,7 +59,7 @@ func TestBreakerConcurrentSafe(t *testing.T) {
 				case n%11 == 0:
 					o.Kind = policy.NotRun
 				}
-				b.leave(word, now, o)
+				b.leave(word, 0, now, o)
 				if n%5000 == 0 {
 					b.reset(now)
 				}

@@ -47,7 +47,7 @@ func (b *Breaker) Enter(_ context.Context, a *policy.Attempt, slot int) error {
 
 // Leave implements [policy.Gate].
 func (b *Breaker) Leave(a *policy.Attempt, slot int, o policy.Outcome) {
-	if b.leave(a.Slot(slot).Word, a.Now(), o) {
+	if b.leave(a.Slot(slot).Word, a.Stripe(), a.Now(), o) {
 		a.Discard()
 	}
 }

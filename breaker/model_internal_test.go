@@ -360,7 +360,7 @@ func runScript(t interface {
 			}
 			f := flying[i]
 			flying = slices.Delete(flying, i, i+1)
-			if got, want := b.leave(f.word, now, o), m.end(f.ticket, ns, o); got != want {
+			if got, want := b.leave(f.word, 0, now, o), m.end(f.ticket, ns, o); got != want {
 				t.Fatalf("at %d: late %v, want %v: %+v", ns, got, want, o)
 			}
 			if o.Kind == policy.Success {

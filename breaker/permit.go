@@ -3,6 +3,7 @@ package breaker
 import (
 	"time"
 
+	"github.com/breakwater-go/breakwater/internal/window"
 	"github.com/breakwater-go/breakwater/policy"
 )
 
@@ -38,7 +39,7 @@ func (*noCopy) Unlock() {}
 // The error is a [*policy.RejectedError] with [ErrOpen]. It never comes in shadow
 // mode; the Permit of a call that would have been refused counts nothing.
 func (b *Breaker) Acquire() (Permit, error) {
-	now := time.Now()
+	now := b.now()
 	word, refused := b.enter(now)
 	if refused == nil {
 		return Permit{b: b, word: word, start: now}, nil
@@ -62,6 +63,6 @@ func (p *Permit) Done(kind policy.Kind) bool {
 		return false
 	}
 	p.b = nil
-	now := time.Now()
-	return !b.leave(p.word, now, policy.Outcome{Kind: kind, Duration: max(now.Sub(p.start), 0)})
+	now := b.now()
+	return !b.leave(p.word, window.Stripe(), now, policy.Outcome{Kind: kind, Duration: max(now.Sub(p.start), 0)})
 }

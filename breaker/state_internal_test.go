@@ -19,7 +19,7 @@ func opened(t *testing.T, base time.Time, cfg Config) *Breaker {
 	require.NoError(t, err)
 	word, refused := b.enter(base)
 	require.Nil(t, refused)
-	b.leave(word, base, policy.Outcome{Kind: policy.Failure})
+	b.leave(word, 0, base, policy.Outcome{Kind: policy.Failure})
 	require.Equal(t, Open, b.m.state)
 	return b
 }
@@ -35,7 +35,7 @@ func TestAHungProbeMayCloseTheBreaker(t *testing.T) {
 		word, refused := b.enter(now)
 		require.Nil(t, refused)
 		if i < 2 {
-			b.leave(word, now, policy.Outcome{Kind: policy.Success})
+			b.leave(word, 0, now, policy.Outcome{Kind: policy.Success})
 		}
 	}
 	_, refused := b.enter(now.Add(time.Second - 1))
@@ -47,7 +47,7 @@ func TestAHungProbeMayCloseTheBreaker(t *testing.T) {
 	word, refused := b.enter(now)
 	require.Nil(t, refused)
 	assert.Equal(t, wordOf(4), word, "no probe, but an ordinary call")
-	assert.False(t, b.leave(word, now, policy.Outcome{Kind: policy.Success}))
+	assert.False(t, b.leave(word, 0, now, policy.Outcome{Kind: policy.Success}))
 	assert.Equal(t, uint64(1), b.Snapshot(now).Breaker.Calls)
 }
 
@@ -58,7 +58,7 @@ func TestTimeDoesNotOverflow(t *testing.T) {
 	now := base.Add(time.Hour)
 	b, err := newAt(base, "", Config{MinCalls: 1, OpenFor: math.MaxInt64, ProbeTimeout: math.MaxInt64})
 	require.NoError(t, err)
-	b.leave(wordOf(1), now, policy.Outcome{Kind: policy.Failure, Duration: math.MaxInt64})
+	b.leave(wordOf(1), 0, now, policy.Outcome{Kind: policy.Failure, Duration: math.MaxInt64})
 	_, refused := b.enter(now)
 	require.NotNil(t, refused)
 	assert.Equal(t, time.Duration(math.MaxInt64)-time.Hour, refused.RetryAfter)
@@ -86,9 +86,9 @@ func TestProbeNumbersComeRound(t *testing.T) {
 	first, refused := b.enter(now)
 	require.Nil(t, refused)
 	assert.Equal(t, []uint64{wordOf(3) | math.MaxUint32, wordOf(3) | 1}, []uint64{last, first})
-	assert.False(t, b.leave(last, now, policy.Outcome{Kind: policy.Success}))
-	assert.True(t, b.leave(last, now, policy.Outcome{Kind: policy.Success}), "a second time")
-	assert.False(t, b.leave(first, now, policy.Outcome{Kind: policy.Success}))
+	assert.False(t, b.leave(last, 0, now, policy.Outcome{Kind: policy.Success}))
+	assert.True(t, b.leave(last, 0, now, policy.Outcome{Kind: policy.Success}), "a second time")
+	assert.False(t, b.leave(first, 0, now, policy.Outcome{Kind: policy.Success}))
 	assert.Equal(t, Closed, b.m.state)
 }
 
@@ -103,13 +103,13 @@ func TestGenerationsAreToldApart(t *testing.T) {
 	b.publishLocked()
 	old, refused := b.enter(base)
 	require.Nil(t, refused)
-	b.leave(old, base, policy.Outcome{Kind: policy.Failure})
+	b.leave(old, 0, base, policy.Outcome{Kind: policy.Failure})
 	b.reset(base)
 	require.Equal(t, uint64(math.MaxUint32)+2, b.m.gen)
-	assert.True(t, b.leave(old, base, policy.Outcome{Kind: policy.Failure}))
+	assert.True(t, b.leave(old, 0, base, policy.Outcome{Kind: policy.Failure}))
 	word, refused := b.enter(base)
 	require.Nil(t, refused)
-	assert.False(t, b.leave(word, base, policy.Outcome{Kind: policy.Success}))
+	assert.False(t, b.leave(word, 0, base, policy.Outcome{Kind: policy.Success}))
 }
 
 // A probe that was amended twice, or after all had failed, counts once.
@@ -120,7 +120,7 @@ func TestAmendNeverExceedsTheProbes(t *testing.T) {
 	now := base.Add(time.Second)
 	word, refused := b.enter(now)
 	require.Nil(t, refused)
-	b.leave(word, now, policy.Outcome{Kind: policy.Success})
+	b.leave(word, 0, now, policy.Outcome{Kind: policy.Success})
 	b.amend(word, now)
 	b.amend(word, now)
 	s := b.Snapshot(now).Breaker

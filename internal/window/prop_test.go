@@ -63,9 +63,9 @@ func TestWindowEqualsRecount(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		buckets := rapid.IntRange(1, 12).Draw(rt, "buckets")
 		length := rapid.Int64Range(int64(buckets), 10_000).Draw(rt, "length")
-		w := window.New(base, time.Duration(length), buckets)
-		m := &model{width: length / int64(buckets), n: int64(buckets)}
 		mark := rapid.Uint64Range(0, 8).Draw(rt, "mark")
+		w := window.New(base, time.Duration(length), buckets).Watch(mark)
+		m := &model{width: length / int64(buckets), n: int64(buckets)}
 		budget := rapid.Bool().Draw(rt, "budget") // failures are not calls, as in a retry budget
 
 		var ns int64
@@ -85,7 +85,9 @@ func TestWindowEqualsRecount(t *testing.T) {
 			switch op {
 			case "add":
 				m.put(ns, counts{Calls: 1})
-				if got, want := w.Add(now, mark), mark > 0 && m.counts(ns).Calls == mark; got != want {
+				c := m.counts(ns)
+				want := mark > 0 && c.Calls == mark && c.Failures+c.Slow > 0
+				if got := w.Add(now, rapid.Uint32().Draw(rt, "stripe")); got != want {
 					rt.Fatalf("Add at %d: %v, want %v with %+v", ns, got, want, m.counts(ns))
 				}
 			case "record":
@@ -155,7 +157,7 @@ func FuzzWindow(f *testing.F) {
 		if c := w.Counts(base.Add(time.Duration(a))); c != failed {
 			t.Fatalf("%+v right after one failure", c)
 		}
-		w.Add(base.Add(time.Duration(b)), 1)
+		w.Add(base.Add(time.Duration(b)), uint32(a))
 		c := w.Counts(base.Add(time.Duration(b)))
 		if c.Calls < 1 || c.Calls > 2 || c.Failures != c.Calls-1 {
 			t.Fatalf("%+v after one failure at %d and one call at %d", c, a, b)

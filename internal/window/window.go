@@ -1,12 +1,16 @@
-// Package window counts calls over a sliding stretch of time.
+// Package window counts calls over a sliding stretch: of time, or of calls.
 //
-// A [Window] is a ring of equal buckets, the sliding-window counter of Hystrix and
-// many since. It forgets one whole bucket at a time, so it covers between its
-// length less one bucket and its full length: with n buckets the edge is off by at
-// most 1/n of the length. In return its size is O(n) whatever the traffic, and the
-// cost of a call does not depend on n.
+// A [Window] covers a stretch of time. It is a ring of equal buckets, the
+// sliding-window counter of Hystrix and many since. It forgets one whole bucket at a
+// time, so it covers between its length less one bucket and its full length: with n
+// buckets the edge is off by at most 1/n of the length. In return its size is O(n)
+// whatever the traffic, and the cost of a call does not depend on n.
 //
-// It is pure: every method takes the time, and none reads a clock.
+// A [Last] covers the last calls, exactly.
+//
+// Both are pure: every method takes the time, and none reads a clock. In both a call
+// that neither failed nor was slow, a plain one, is counted without a lock and without
+// writing to memory that other processors write to.
 package window
 
 import (
@@ -33,8 +37,11 @@ func (c *Counts) sub(d Counts) {
 	c.Slow -= d.Slow
 }
 
-// Window is a sliding window over [Counts]. Use [New]. It is safe for concurrent
-// use.
+// plain reports whether no call failed or was slow.
+func (c *Counts) plain() bool { return c.Failures|c.Slow == 0 }
+
+// Window is a sliding window of time over [Counts]. Use [New]. It is safe for
+// concurrent use.
 //
 // Buckets are aligned to the base given to New, never to the last write, so an
 // event at an edge is in exactly one bucket: the one that begins there. A time
@@ -45,18 +52,16 @@ func (c *Counts) sub(d Counts) {
 // Figures are exact whenever no call is in flight, and otherwise off by calls in
 // flight only.
 type Window struct {
+	// What the fast path reads is apart from what is written under the lock.
 	base  time.Time
 	width int64 // of a bucket, in nanoseconds
+	mark  uint64
 
-	// The words of the fast path. They share a cache line on purpose: whoever adds
-	// to live has to own that line anyway.
-	//
-	// edge is the end of the newest bucket, in nanoseconds since base, or
-	// rotating. live counts the plain calls of the newest bucket. rest counts all
-	// other calls of the window; it mirrors sum.Calls and changes under mu only.
+	// edge is the end of the newest bucket, in nanoseconds since base, or rotating.
 	edge atomic.Int64
-	live atomic.Uint64
-	rest atomic.Uint64
+	live stripes // the plain calls of the newest bucket
+
+	_ [cacheLine]byte
 
 	mu    sync.Mutex
 	epoch int64    // number of the newest bucket: it begins at epoch*width
@@ -75,50 +80,55 @@ const rotating = math.MinInt64
 func New(base time.Time, length time.Duration, buckets int) *Window {
 	length = max(length, 1)
 	n := min(max(int64(buckets), 1), int64(length))
-	w := &Window{base: base, width: int64(length) / n, ring: make([]Counts, n)}
+	w := &Window{base: base, width: int64(length) / n, live: newStripes(), ring: make([]Counts, n)}
 	w.edge.Store(w.width)
 	return w
 }
 
-// Add counts a plain call, one that neither failed nor was slow. It takes no lock
-// unless it is the first in its bucket.
+// Watch makes [Window.Add] report when the window reaches mark calls, and returns w.
+// It must be called before any other method. Without it, or with a mark of zero,
+// nothing is reported.
+func (w *Window) Watch(mark uint64) *Window {
+	w.mark = mark
+	return w
+}
+
+// Add counts a plain call. It takes no lock unless it is the first in its bucket or
+// the window is about to reach its mark. Any stripe will do; calls on different
+// processors should have different ones, see [Stripe].
 //
-// It reports whether this is the call with which the window reaches mark calls.
-// Among calls that reach it together at least one is told so, and more than one may
-// be, unless what reached it was a call of [Window.Record] or another method that
-// returns the figures itself. A mark of zero is never reached.
-func (w *Window) Add(now time.Time, mark uint64) bool {
+// It reports whether this is the call with which a window that holds failed or slow
+// calls reaches its mark. Among calls that reach it together at least one is told so,
+// unless what reached it was a call of [Window.Record] or [Window.Amend], which
+// return the figures themselves.
+func (w *Window) Add(now time.Time, stripe uint32) (reached bool) {
 	ns := w.nanos(now)
-	edge := w.edge.Load()
-	if ns >= edge {
-		return w.addLocking(ns, mark)
+	if ns >= w.edge.Load() {
+		return w.addLocking(ns, stripe)
 	}
 	// Buckets may move between the check and the addition. The call then counts in
 	// a newer bucket than its own, as any call does whose clock is behind.
-	n := w.live.Add(1)
-	if n > mark {
-		return false // the bucket alone has reached it before: the common case
-	}
-	// live was written before rest is read, and Record writes rest before it reads
-	// live, so of two calls that reach the mark together one sees the other.
-	reached := n+w.rest.Load() == mark
-	if w.edge.Load() == edge {
-		return reached
-	}
-	// Buckets moved meanwhile: n and rest may be of different moments, and others
-	// may be in the same position. Whoever is asks again, and settles for "at
-	// least".
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.totalLocked().Calls >= mark
+	w.live.add(stripe)
+	// The call was counted before armed is read, and whoever arms does so before
+	// counting the calls, so one of the two sees the other.
+	return w.live.armed.Load() && w.look()
 }
 
-func (w *Window) addLocking(ns int64, mark uint64) bool {
+func (w *Window) addLocking(ns int64, stripe uint32) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.advanceLocked(ns)
-	n := w.live.Add(1)
-	return n+w.sum.Calls == mark
+	w.live.add(stripe)
+	_, reached := w.totalLocked()
+	return reached
+}
+
+// look reports whether the mark has been reached and nobody knows yet.
+func (w *Window) look() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, reached := w.totalLocked()
+	return reached
 }
 
 // Record adds d to the newest bucket and returns the figures with it.
@@ -126,8 +136,7 @@ func (w *Window) Record(now time.Time, d Counts) Counts {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.advanceLocked(w.nanos(now))
-	w.recordLocked(w.slot(w.epoch), d)
-	return w.totalLocked()
+	return w.recordLocked(w.slot(w.epoch), d)
 }
 
 // Amend makes a plain call that was counted before a failed one, and returns the
@@ -138,17 +147,15 @@ func (w *Window) Amend(now time.Time) Counts {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.advanceLocked(w.nanos(now))
-	live := w.live.Load()
+	live := w.live.load()
 	for i := range w.usedLocked() {
 		s := w.slot(w.epoch - i)
 		if w.ring[s].Calls+live > w.ring[s].Failures {
-			w.recordLocked(s, Counts{Failures: 1})
-			return w.totalLocked()
+			return w.recordLocked(s, Counts{Failures: 1})
 		}
 		live = 0 // all of it is in the newest bucket
 	}
-	w.recordLocked(w.slot(w.epoch), Counts{Calls: 1, Failures: 1})
-	return w.totalLocked()
+	return w.recordLocked(w.slot(w.epoch), Counts{Calls: 1, Failures: 1})
 }
 
 // TryAddFailure counts a failure, without a call, if allow agrees with the figures
@@ -159,7 +166,7 @@ func (w *Window) TryAddFailure(now time.Time, allow func(Counts) bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.advanceLocked(w.nanos(now))
-	if !allow(w.totalLocked()) {
+	if before, _ := w.totalLocked(); !allow(before) {
 		return false
 	}
 	w.recordLocked(w.slot(w.epoch), Counts{Failures: 1})
@@ -176,6 +183,7 @@ func (w *Window) UndoFailure(now time.Time) {
 		if s := w.slot(w.epoch - i); w.ring[s].Failures > 0 {
 			w.ring[s].Failures--
 			w.sum.Failures--
+			w.armLocked(w.sum.Calls + w.live.load())
 			return
 		}
 	}
@@ -191,7 +199,8 @@ func (w *Window) Counts(now time.Time) Counts {
 	if gone >= int64(len(w.ring)) {
 		return Counts{}
 	}
-	c := w.totalLocked()
+	c := w.sum
+	c.Calls += w.live.load()
 	for i := int64(1); i <= gone; i++ {
 		c.sub(w.ring[w.slot(w.epoch+i)])
 	}
@@ -203,13 +212,10 @@ func (w *Window) Reset(now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.advanceLocked(w.nanos(now))
-	edge := w.edge.Load()
-	w.edge.Store(rotating)
-	w.live.Store(0)
+	w.live.take()
 	clear(w.ring)
 	w.sum = Counts{}
-	w.rest.Store(0)
-	w.edge.Store(edge)
+	w.live.arm(false)
 }
 
 // nanos returns the time since base, never negative.
@@ -224,17 +230,30 @@ func (w *Window) slot(epoch int64) int { return int(epoch % int64(len(w.ring))) 
 func (w *Window) usedLocked() int64 { return min(int64(len(w.ring))-1, w.epoch) + 1 }
 
 // recordLocked requires that w.mu is held.
-func (w *Window) recordLocked(slot int, d Counts) {
+func (w *Window) recordLocked(slot int, d Counts) Counts {
 	w.ring[slot].add(d)
 	w.sum.add(d)
-	w.rest.Store(w.sum.Calls)
+	w.armLocked(w.sum.Calls + w.live.load())
+	c, _ := w.totalLocked()
+	return c
 }
 
-// totalLocked requires that w.mu is held.
-func (w *Window) totalLocked() Counts {
-	c := w.sum
-	c.Calls += w.live.Load()
-	return c
+// armLocked makes the next plain calls look whether they reach the mark, if there is
+// a reason to and a window of so many calls has not reached it. It requires that w.mu
+// is held.
+func (w *Window) armLocked(calls uint64) {
+	w.live.arm(calls < w.mark && !w.sum.plain())
+}
+
+// totalLocked returns the figures, and whether the mark has been reached since armed
+// was set: that is told once. It requires that w.mu is held.
+func (w *Window) totalLocked() (c Counts, reached bool) {
+	c = w.sum
+	c.Calls += w.live.load()
+	if reached = c.Calls >= w.mark && w.live.armed.Load(); reached {
+		w.live.armed.Store(false)
+	}
+	return c, reached
 }
 
 // advanceLocked makes the bucket of ns the newest one, if it is not older. It
@@ -248,14 +267,19 @@ func (w *Window) advanceLocked(ns int64) {
 	// From here on nobody new adds to live without the lock. Those who had looked
 	// at edge before may still: before the swap they count in the old bucket,
 	// after it in the new one.
-	w.recordLocked(w.slot(w.epoch), Counts{Calls: w.live.Swap(0)})
+	d := Counts{Calls: w.live.take()}
+	w.ring[w.slot(w.epoch)].add(d)
+	w.sum.add(d)
 	for i := range min(e-w.epoch, int64(len(w.ring))) {
 		s := w.slot(e - i)
 		w.sum.sub(w.ring[s])
 		w.ring[s] = Counts{}
 	}
 	w.epoch = e
-	w.rest.Store(w.sum.Calls)
+	// Those who add to live meanwhile may be the ones who reach the mark, and have
+	// looked at armed too early to know. They are seen by whoever reads the figures
+	// next, which is the caller, as it has not given the lock back.
+	w.armLocked(w.sum.Calls)
 
 	end := int64(math.MaxInt64)
 	if e < end/w.width {

@@ -2,8 +2,10 @@ package window
 
 import (
 	"math"
+	"runtime"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 )
@@ -28,7 +30,7 @@ func TestCaseB37BucketsAreAlignedToTheBase(t *testing.T) {
 	sums := make([]uint64, 0, 3)
 	for i, c := range w.ring {
 		if i == w.slot(w.epoch) {
-			c.Calls += w.live.Load()
+			c.Calls += w.live.load()
 		}
 		sums = append(sums, c.Calls)
 	}
@@ -65,4 +67,41 @@ func TestTheLastBucketHasAnEnd(t *testing.T) {
 		w.Add(base.Add(math.MaxInt64-length), 0)
 		assert.Positive(t, w.edge.Load(), "length %d", length)
 	}
+}
+
+// Calls are counted whatever stripe they come with, and however many there are.
+func TestStripes(t *testing.T) {
+	t.Parallel()
+	base := time.Now()
+	for _, n := range []uint32{1, 8} {
+		w, l := New(base, time.Second, 10).Watch(100), NewLast(1000).Watch(100)
+		w.live = stripes{cells: make([]cell, n), mask: n - 1}
+		l.live = stripes{cells: make([]cell, n), mask: n - 1}
+		w.Record(base, Counts{Calls: 1, Slow: 1})
+		l.Record(base, Counts{Calls: 1, Slow: 1})
+		for i := range uint32(98) {
+			assert.False(t, w.Add(base, i-1))
+			assert.False(t, l.Add(base, i-1))
+		}
+		assert.True(t, w.Add(base, 99), "%d stripes", n)
+		assert.True(t, l.Add(base, 99), "%d stripes", n)
+		assert.Equal(t, Counts{Calls: 100, Slow: 1}, w.Counts(base))
+		assert.Equal(t, Counts{Calls: 100, Slow: 1}, l.Counts(base))
+	}
+	assert.Equal(t, uintptr(cacheLine), unsafe.Sizeof(cell{}), "no two on one line")
+	used := newStripes()
+	assert.Len(t, used.cells, int(used.mask)+1)
+	assert.GreaterOrEqual(t, len(used.cells), runtime.GOMAXPROCS(0))
+}
+
+// A call keeps the number that its processor has.
+func TestStripeStaysWithItsProcessor(t *testing.T) {
+	t.Parallel()
+	changes, last := 0, Stripe()
+	for range 100_000 {
+		if n := Stripe(); n != last {
+			changes, last = changes+1, n
+		}
+	}
+	assert.Less(t, changes, 50_000)
 }

@@ -140,30 +140,55 @@ func TestWindowSlides(t *testing.T) {
 
 func TestAddReportsTheMark(t *testing.T) {
 	t.Parallel()
-	w := window.New(base, time.Second, 10)
-	var got []bool
-	for range 3 {
-		got = append(got, w.Add(at(0), 5))
-	}
+	w := window.New(base, time.Second, 10).Watch(5)
 	w.Record(at(0), failed)
-	for range 3 {
-		got = append(got, w.Add(at(0), 5))
+	var got []bool
+	for i := range 6 {
+		got = append(got, w.Add(at(0), uint32(i)))
 	}
 	assert.Equal(t, []bool{false, false, false, true, false, false}, got, "the fifth call, one of them recorded")
 
-	assert.False(t, w.Add(at(100*ms), 5), "seven calls, then an eighth in the next bucket")
+	assert.False(t, w.Add(at(100*ms), 0), "seven calls, then an eighth in the next bucket")
 	assert.Equal(t, uint64(8), w.Counts(at(100*ms)).Calls)
-	assert.False(t, w.Add(at(1000*ms), 5), "the first bucket is gone: two calls")
-	assert.False(t, w.Add(at(1000*ms), 5))
-	assert.False(t, w.Add(at(1000*ms), 5))
-	assert.True(t, w.Add(at(1000*ms), 5), "it is reached again")
+	w.Record(at(200*ms), slow)
+	assert.False(t, w.Add(at(1000*ms), 0), "the first bucket is gone: three calls")
+	assert.False(t, w.Add(at(1000*ms), 1))
+	assert.True(t, w.Add(at(1000*ms), 2), "it is reached again")
+	assert.False(t, w.Add(at(1000*ms), 3))
+
+	w = window.New(base, time.Second, 10).Watch(2)
+	w.Record(at(0), failed)
+	assert.True(t, w.Add(at(100*ms), 0), "reached by the first call of a bucket")
+
+	w = window.New(base, time.Second, 10).Watch(2)
+	assert.Equal(t, uint64(1), w.Record(at(0), slow).Calls)
+	assert.Equal(t, uint64(2), w.Record(at(0), slow).Calls)
+	assert.False(t, w.Add(at(0), 0), "Record reached it")
+
+	w = window.New(base, time.Second, 10).Watch(3)
+	for i := range 5 {
+		assert.False(t, w.Add(at(0), uint32(i)), "nothing has failed or was slow")
+	}
+	w.Record(at(0), failed)
+	assert.False(t, w.Add(at(0), 0), "it was above it before")
+
+	w = window.New(base, time.Second, 10).Watch(4)
+	w.TryAddFailure(at(0), func(counts) bool { return true })
+	w.UndoFailure(at(0))
+	for range 5 {
+		assert.False(t, w.Add(at(0), 0), "the failure was taken back")
+	}
+
+	w = window.New(base, time.Second, 10).Watch(3)
+	w.Record(at(0), failed)
+	w.Reset(at(0))
+	for range 5 {
+		assert.False(t, w.Add(at(0), 0), "the failure is forgotten")
+	}
 
 	w = window.New(base, time.Second, 10)
 	w.Record(at(0), failed)
-	assert.True(t, w.Add(at(100*ms), 2), "reached by the first call of a bucket")
-	w = window.New(base, time.Second, 10)
-	assert.True(t, w.Add(at(0), 1))
-	assert.False(t, window.New(base, time.Second, 10).Add(at(0), 0), "a mark of zero is never reached")
+	assert.False(t, w.Add(at(0), 0), "without a mark nothing is reported")
 }
 
 func TestAmendTakesTheNewestPlainCall(t *testing.T) {
@@ -216,7 +241,7 @@ func TestTryAddFailureDecidesFromTheFiguresBefore(t *testing.T) {
 func TestWindowConcurrentSafe(t *testing.T) {
 	t.Parallel()
 	const goroutines, each = 8, 3000
-	w := window.New(base, 5*time.Second, 500) // 240 edges are crossed; nothing expires
+	w := window.New(base, 5*time.Second, 500).Watch(100) // 240 edges are crossed; nothing expires
 	var wg sync.WaitGroup
 	for g := range goroutines {
 		wg.Go(func() {
@@ -228,9 +253,9 @@ func TestWindowConcurrentSafe(t *testing.T) {
 				case i%501 == 0:
 					c := w.Counts(now)
 					assert.LessOrEqual(t, c.Failures, c.Calls)
-					w.Add(now, 100)
+					w.Add(now, uint32(g))
 				default:
-					w.Add(now, 100)
+					w.Add(now, uint32(g))
 				}
 			}
 		})
@@ -270,7 +295,7 @@ func TestMarkIsNeverMissedConcurrentSafe(t *testing.T) {
 	t.Parallel()
 	const mark = 6
 	for round := range 1000 {
-		w := window.New(base, time.Second, 10)
+		w := window.New(base, time.Second, 10).Watch(mark)
 		var told sync.Map
 		var wg sync.WaitGroup
 		start := make(chan struct{})
@@ -282,7 +307,7 @@ func TestMarkIsNeverMissedConcurrentSafe(t *testing.T) {
 					if w.Record(now, failed).Calls >= mark {
 						told.Store(g, true)
 					}
-				} else if w.Add(now, mark) {
+				} else if w.Add(now, uint32(g)) {
 					told.Store(g, true)
 				}
 			})
