@@ -141,12 +141,14 @@ func (a *Attempt) admit() error {
 	}
 	a.admitted = a.entered
 	a.start = a.now
-	if a.number == 1 && pl.retry != nil {
-		pl.retry.First(a.now)
-	}
-	if pl.attemptTimeout > 0 && pl.runner == nil { // a worker starts its own
-		a.bound = newDeadlineCtx(ctx, a.now.Add(pl.attemptTimeout))
-		a.ctx = a.bound
+	if pl.runner == nil { // otherwise a worker does it
+		if a.number == 1 && pl.retry != nil {
+			pl.retry.First(a.now)
+		}
+		if pl.attemptTimeout > 0 {
+			a.bound = newDeadlineCtx(ctx, a.now.Add(pl.attemptTimeout))
+			a.ctx = a.bound
+		}
 	}
 	a.stage = stageRunning
 	return nil

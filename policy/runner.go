@@ -108,14 +108,19 @@ func (j *job[A, T]) Look() error {
 }
 
 func (j *job[A, T]) Begin() context.Context {
-	now := j.a.pipe.clock()
+	a := j.a
+	now := a.pipe.clock()
 	j.start.Store(&now)
-	if d := j.a.plan.attemptTimeout; d > 0 {
-		c := newDeadlineCtx(j.a.ctx, now.Add(d))
+	if a.number == 1 && a.plan.retry != nil {
+		a.plan.retry.First(now)
+	}
+	if d := a.plan.attemptTimeout; d > 0 {
+		c := newDeadlineCtx(a.ctx, now.Add(d))
 		j.bound.Store(c)
+		a.ctx = c // for a Handle; the caller asks for bound
 		return c
 	}
-	return j.a.ctx
+	return a.ctx
 }
 
 func (j *job[A, T]) context() context.Context {

@@ -302,3 +302,41 @@ func (c *changeable) Recheck(*policy.Attempt, int) error {
 	}
 	return nil
 }
+
+// What a budget is a share of are attempts that reached the dependency: one that its
+// pool refused did not.
+func TestRunnerRefusalIsNoFirstAttempt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, r := newWorker(), &retrier{max: 2}
+		p := build(t, w, r)
+		w.busy <- struct{}{}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := policy.Do(ctx, p, succeed)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Zero(t, r.firsts)
+		<-w.busy
+		_, err = policy.Do(t.Context(), p, succeed)
+		require.NoError(t, err)
+		assert.Equal(t, 1, r.firsts)
+		w.wg.Wait()
+	})
+}
+
+func TestRunnerHoldEndsWithTheAttempt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorker()
+		p := build(t, w, policy.Timeouts{Attempt: time.Second})
+		h, err := policy.DoAttempt(t.Context(), p, nil, 0, func(_ context.Context, _ int, a *policy.Attempt) (policy.Handle, error) {
+			return a.Hold(), nil
+		}, nil)
+		require.NoError(t, err)
+		w.wg.Wait()
+		time.Sleep(time.Minute)
+		require.NoError(t, h.Context().Err(), "the timeout does not reach beyond the call")
+		h.Release()
+		require.ErrorIs(t, h.Context().Err(), context.Canceled)
+	})
+}
