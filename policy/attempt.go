@@ -149,8 +149,8 @@ func (a *Attempt) admit() error {
 			a.bound = newDeadlineCtx(ctx, a.now.Add(pl.attemptTimeout))
 			a.ctx = a.bound
 		}
+		a.stage = stageRunning
 	}
-	a.stage = stageRunning
 	return nil
 }
 

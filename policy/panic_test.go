@@ -210,3 +210,56 @@ func TestGoexitOnAWorkerOverridesWhatTheFunctionSaid(t *testing.T) {
 		assert.Zero(t, g.held())
 	})
 }
+
+// inline is a Runner that runs a task where it is.
+type inline struct{}
+
+func (inline) BuildPolicy() (policy.Part, error) {
+	return policy.Part{Kind: "inline", Runner: inline{}}, nil
+}
+func (inline) Peek(*policy.Attempt) error { return nil }
+
+func (inline) Run(_ context.Context, _ *policy.Attempt, t policy.Task) (res policy.RunResult) {
+	if err := t.Look(); err != nil {
+		return policy.RunResult{Err: err}
+	}
+	t.Begin()
+	defer func() {
+		if v := recover(); v != nil {
+			res.Err = &policy.PanicError{Value: v}
+		}
+	}()
+	res.State = policy.RunDone
+	t.Run()
+	return res
+}
+
+// doubtful is a gate that panics when it is asked again.
+type doubtful struct{ gate }
+
+func (d *doubtful) BuildPolicy() (policy.Part, error) {
+	return policy.Part{Kind: "doubtful", Gate: d}, nil
+}
+func (d *doubtful) Recheck(*policy.Attempt, int) error { panic("recheck") }
+
+// On a worker a panic means what it means anywhere else.
+func TestPanicOnAWorkerByStage(t *testing.T) {
+	t.Parallel()
+	bad := func(context.Context) (int, error) { panic("x") }
+	judge := func(int, error) policy.Kind { panic("typed") }
+	g := &gate{}
+	p := build(t, inline{}, g)
+	assert.Panics(t, func() { _, _ = policy.Do(t.Context(), p, bad) })
+	assert.Panics(t, func() { _, _ = policy.For[int](p).Classify(judge).Do(t.Context(), succeed) })
+	assert.Panics(t, func() {
+		_, _ = policy.DoAttempt(t.Context(), p, nil, 0, func(_ context.Context, _ int, a *policy.Attempt) (int, error) {
+			a.Judging()
+			panic("adapter")
+		}, nil)
+	})
+	assert.Equal(t, []policy.Kind{policy.Failure, policy.Canceled, policy.Canceled}, g.kinds())
+
+	d := &doubtful{}
+	assert.PanicsWithValue(t, "recheck", func() { _, _ = policy.Do(t.Context(), build(t, inline{}, d), succeed) })
+	assert.Equal(t, []policy.Kind{policy.NotRun}, d.kinds(), "the function did not run")
+}

@@ -111,6 +111,7 @@ func (j *job[A, T]) Begin() context.Context {
 	a := j.a
 	now := a.pipe.clock()
 	j.start.Store(&now)
+	a.stage = stageRunning
 	if a.number == 1 && a.plan.retry != nil {
 		a.plan.retry.First(now)
 	}
@@ -208,7 +209,6 @@ func (j *job[A, T]) done(err error) (T, Outcome, error) {
 	a := j.a
 	a.start = *j.start.Load()
 	a.bound = j.bound.Load()
-	a.stage = stageRunning
 	if pe, ok := err.(*PanicError); ok { //nolint:errorlint // the runner's own
 		panic(pe) //nolint:forbidigo // the function's panic goes on in its caller
 	}
