@@ -45,47 +45,58 @@ func TestTake(t *testing.T) {
 		steps []step
 	}{
 		{
-			"full at the start, refills at the rate", ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 2},
+			"full at the start, refills at the rate",
+			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 2},
 			[]step{{0, 1, 0}, {0, 1, 0}, {0, 1, 100 * ms}, {50 * ms, 1, 50 * ms}, {100 * ms, 1, 0}, {100 * ms, 1, 100 * ms}},
 		},
 		{
-			"stores no more than the burst", ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 3},
+			"stores no more than the burst",
+			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 3},
 			[]step{{time.Hour, 3, 0}, {time.Hour, 1, 100 * ms}, {2 * time.Hour, 4, never}, {2 * time.Hour, 3, 0}, {2 * time.Hour, 3, 300 * ms}},
 		},
 		{
-			"partly full at the start", ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 5, Initial: 2},
+			"partly full at the start",
+			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 5, Initial: 2},
 			[]step{{0, 3, time.Second}, {0, 2, 0}, {0, 1, time.Second}},
 		},
 		{
-			"empty at the start", ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 5, Initial: ratelimit.StartEmpty},
+			"empty at the start",
+			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 5, Initial: ratelimit.StartEmpty},
 			[]step{{0, 1, time.Second}, {0, 5, 5 * time.Second}, {time.Second, 1, 0}},
 		},
 		{
-			"fractions", ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2.5), Burst: 1},
+			"fractions",
+			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(2.5), Burst: 1},
 			[]step{{0, 1, 0}, {0, 1, 400 * ms}, {400*ms - 1, 1, 1}, {400 * ms, 1, 0}},
 		},
 		{
-			"one third", ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1.0 / 3), Burst: 1},
+			"one third",
+			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1.0 / 3), Burst: 1},
 			[]step{{0, 1, 0}, {0, 1, 3 * time.Second}, {3*time.Second - 1, 1, 1}, {3 * time.Second, 1, 0}},
 		},
 		{
-			"one tenth", ratelimit.TokenBucket{Rate: ratelimit.PerSecond(0.1), Burst: 2},
+			"one tenth",
+			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(0.1), Burst: 2},
 			[]step{{0, 2, 0}, {0, 2, 20 * time.Second}, {0, 1, 10 * time.Second}, {10 * time.Second, 1, 0}, {20*time.Second - 1, 1, 1}},
 		},
 		{
-			"rounded up to the nanosecond", ratelimit.TokenBucket{Rate: ratelimit.PerSecond(6000), Burst: 3},
+			"rounded up to the nanosecond",
+			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(6000), Burst: 3},
 			[]step{{0, 3, 0}, {0, 1, 166_667}, {0, 2, 333_334}, {0, 3, 500 * time.Microsecond}, {166_666, 1, 1}, {166_667, 1, 0}, {166_667, 1, 166_667}, {500_000, 2, 0}},
 		},
 		{
-			"one per nanosecond", ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1e9), Burst: 2},
+			"one per nanosecond",
+			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1e9), Burst: 2},
 			[]step{{0, 2, 0}, {0, 2, 2}, {1, 1, 0}, {1, 1, 1}, {4, 2, 0}},
 		},
 		{
-			"several per nanosecond", ratelimit.TokenBucket{Rate: ratelimit.PerSecond(3e9), Burst: 10},
+			"several per nanosecond",
+			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(3e9), Burst: 10},
 			[]step{{0, 10, 0}, {0, 10, 4}, {0, 3, 1}, {1, 3, 0}, {1, 1, 1}},
 		},
 		{
-			"time goes back", ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 2},
+			"time goes back",
+			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 2},
 			[]step{
 				{10 * time.Second, 2, 0}, // those of 8 s and earlier are lost
 				{9 * time.Second, 1, 2 * time.Second},
@@ -95,15 +106,18 @@ func TestTake(t *testing.T) {
 			},
 		},
 		{
-			"before the start", ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 2, Initial: 1},
+			"before the start",
+			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 2, Initial: 1},
 			[]step{{-time.Hour, 1, 0}, {-time.Hour, 1, time.Hour + time.Second}, {math.MinInt64, 1, never}, {0, 1, time.Second}, {time.Second, 1, 0}},
 		},
 		{
-			"decades", ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1000), Burst: 5},
+			"decades",
+			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1000), Burst: 5},
 			[]step{{0, 5, 0}, {40 * 365 * 24 * time.Hour, 5, 0}, {40 * 365 * 24 * time.Hour, 1, ms}, {math.MaxInt64 - 1, 5, 0}, {math.MaxInt64 - 1, 1, never}},
 		},
 		{
-			"nothing", ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 1},
+			"nothing",
+			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 1},
 			[]step{{0, 1, 0}, {0, 0, 0}, {0, -5, 0}, {0, 1, time.Second}},
 		},
 	} {
@@ -121,8 +135,17 @@ func TestCaseB04ExtremeRates(t *testing.T) {
 	})
 	for _, rate := range []float64{1e12, 1e18, 1e300} {
 		play(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(rate), Burst: 5}, []step{
-			{0, 1, 0}, {0, 1, 0}, {0, 1, 0}, {0, 1, 0}, {0, 1, 0},
-			{0, 1, 1}, {0, 5, 1}, {1, 5, 0}, {1, 1, 1}, {time.Hour, 5, 0}, {time.Hour, 1, 1},
+			{0, 1, 0},
+			{0, 1, 0},
+			{0, 1, 0},
+			{0, 1, 0},
+			{0, 1, 0},
+			{0, 1, 1},
+			{0, 5, 1},
+			{1, 5, 0},
+			{1, 1, 1},
+			{time.Hour, 5, 0},
+			{time.Hour, 1, 1},
 		})
 	}
 	// A token of decades is exact.
@@ -247,7 +270,7 @@ func TestCaseB18RetryAfterIsExact(t *testing.T) {
 			assert.True(t, ok)
 			assert.Equal(t, tt.seconds, seconds, "%s", tt.at)
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		_, err = p.Enter(t.Context())
 		assert.NoError(t, err)
 	})
@@ -380,7 +403,7 @@ func TestSetLimitKeepsDebt(t *testing.T) {
 		time.Sleep(wait - 1)
 		_, ok = b.Take(time.Now(), 10)
 		assert.False(t, ok)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		_, ok = b.Take(time.Now(), 10)
 		assert.True(t, ok)
 	})

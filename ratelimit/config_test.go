@@ -63,7 +63,8 @@ func TestValidate(t *testing.T) {
 		{"huge burst", ratelimit.TokenBucket{Rate: ok, Burst: math.MaxInt}, hugeBurst()},
 		{"minus infinity", ratelimit.TokenBucket{Rate: ratelimit.PerSecond(math.Inf(-1))}, []string{"Rate.Tokens"}},
 		{
-			"all at once", ratelimit.TokenBucket{Rate: ratelimit.Per(math.NaN(), -1), Burst: -1, Initial: -2},
+			"all at once",
+			ratelimit.TokenBucket{Rate: ratelimit.Per(math.NaN(), -1), Burst: -1, Initial: -2},
 			[]string{"Rate.Tokens", "Rate.Per", "Burst", "Initial"},
 		},
 	} {

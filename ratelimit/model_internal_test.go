@@ -213,7 +213,11 @@ func runCounterModel(t require.TestingT, o ops, steps int) {
 				require.Equal(t, want, v == taken, "look(%d) at %d", n, at)
 				require.Equal(t, wantWait, wait, "look(%d) at %d", n, at)
 			}
-			wait, v := b.take(at, n)
+			take := b.take
+			if n > 0 && o.intn("locked", 2) == 1 {
+				take = func(at int64, n int) (time.Duration, verdict) { return b.claim(at, n, 0) }
+			}
+			wait, v := take(at, n)
 			require.Equal(t, want, v == taken, "take(%d) at %d", n, at)
 			require.Equal(t, wantWait, wait, "take(%d) at %d", n, at)
 		}

@@ -22,7 +22,9 @@ type Reservation struct {
 }
 
 // OK reports whether the tokens are reserved. It is false when more than the burst
-// was asked for, and when they would come more than a year later.
+// was asked for, and when they would come more than a year later, or beyond what can be
+// counted: that is decades at common rates, and an hour and a half at the least at
+// those that are no simple fraction.
 func (r *Reservation) OK() bool { return r.ok }
 
 // Delay returns how long to wait, from the time given to [Bucket.Reserve], before

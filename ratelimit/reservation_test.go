@@ -124,7 +124,9 @@ func TestCancelLeavesNoGap(t *testing.T) {
 		reserve(t, b, start, 1, 0)
 		first := reserve(t, b, start, 1, time.Second)
 		reserve(t, b, start, 1, 2*time.Second)
+		assert.InDelta(t, -2, b.Tokens(start), 0)
 		first.Cancel(start)
+		assert.InDelta(t, -1, b.Tokens(start), 0)
 		wait, ok := b.Take(start, 1)
 		assert.False(t, ok)
 		assert.Equal(t, time.Second, wait)
@@ -177,17 +179,20 @@ func TestCaseB01WaitAfterIdle(t *testing.T) {
 		want  func(i int) time.Duration
 	}{
 		{
-			"slack of 2", ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 3},
+			"slack of 2",
+			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 3},
 			1, 4 * time.Second, 100,
 			func(i int) time.Duration { return time.Duration(4+max(0, i-2)) * time.Second },
 		},
 		{
-			"capacity 1", ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 1},
+			"capacity 1",
+			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 1},
 			1, 30 * time.Second, 8,
 			func(i int) time.Duration { return time.Duration(30+i) * time.Second },
 		},
 		{
-			"100/s, capacity 1", ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100), Burst: 1},
+			"100/s, capacity 1",
+			ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100), Burst: 1},
 			0, 0, 10,
 			func(i int) time.Duration { return time.Duration(10*i) * ms },
 		},
@@ -264,11 +269,28 @@ func TestCaseB12DeadlineThatCannotBeMet(t *testing.T) {
 		time.Sleep(time.Second)
 		assert.True(t, b.Allow(), "nothing was reserved")
 
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, b.Wait(ctx, 1), policy.ErrRejected)
+		assert.Equal(t, time.Second, time.Since(start), "at once")
+
 		// One nanosecond more is enough.
 		ctx, cancel = context.WithTimeout(t.Context(), time.Second+1)
 		defer cancel()
 		require.NoError(t, b.Wait(ctx, 1))
 		assert.Equal(t, 2*time.Second, time.Since(start))
+
+		// So it is in a gap that a reservation has left.
+		gap := reserve(t, b, time.Now(), 1, time.Second)
+		reserve(t, b, time.Now(), 1, 2*time.Second)
+		gap.Cancel(time.Now())
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, b.Wait(ctx, 1), policy.ErrRejected)
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second+1)
+		defer cancel()
+		require.NoError(t, b.Wait(ctx, 1))
+		assert.Equal(t, 3*time.Second, time.Since(start))
 	})
 }
 
