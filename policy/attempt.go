@@ -283,6 +283,7 @@ func (a *Attempt) unwind(span AttemptSpan) {
 	st := a.pipe.stats.at(a.stripe)
 	st.panics.Add(1)
 	st.attempt(o)
+	st.calls[o.Kind].Add(1) // it ends the call too
 	a.letGo()
 	defer func() { // also when a gate panics too
 		a.tellDiscarded(o)

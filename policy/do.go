@@ -107,29 +107,52 @@ func doFailed[A, T any](ctx context.Context, p *Pipeline, stripe uint32, b body[
 	s := newCallState(ctx, p, nil, b.call)
 	s.attempts, s.stripe = 1, stripe
 	s.record(o, err)
+	ended := false
+	defer func() {
+		if !ended {
+			abort(s, &b, v)
+		}
+	}()
 	if s.plan.recovery != nil && s.again() {
+		ended = true
 		return doAgain(s, b, v)
 	}
 	// A call that is not tried again costs no executor and no closures: while a
 	// breaker is open, every call is one.
-	v, deg, err := finish(s, &b, v)
+	rv, deg, err := finish(s, &b, v)
+	ended = true
 	s.recycle()
-	return v, deg, err
+	return rv, deg, err
 }
 
 // doAgain makes further attempts after a first one; the next is decided on.
 func doAgain[A, T any](s *callState, b body[A, T], v T) (T, *degraded, error) {
+	ended := false
+	defer func() {
+		if !ended {
+			abort(s, &b, v)
+		}
+	}()
 	b.watchDiscard(s, &v)
 	s.giveUpValue()
 	s.recover(func(ctx context.Context) { step(ctx, s, &b, &v) })
-	return finish(s, &b, v)
+	rv, deg, err := finish(s, &b, v)
+	ended = true
+	return rv, deg, err
 }
 
 // doFull runs a call that is bounded, followed by a tracer, or passes through
 // failsafe-go policies.
-func doFull[A, T any](ctx context.Context, p *Pipeline, span CallSpan, b body[A, T]) (v T, deg *degraded, err error) {
+func doFull[A, T any](ctx context.Context, p *Pipeline, span CallSpan, b body[A, T]) (rv T, deg *degraded, err error) {
 	s := newCallState(ctx, p, span, b.call)
 	defer s.end(&deg, &err)
+	var v T
+	ended := false
+	defer func() {
+		if !ended {
+			abort(s, &b, v)
+		}
+	}()
 	b.watchDiscard(s, &v)
 	next := func(ctx context.Context) { step(ctx, s, &b, &v) }
 	if len(s.plan.foreign) > 0 {
@@ -146,7 +169,21 @@ func doFull[A, T any](ctx context.Context, p *Pipeline, span CallSpan, b body[A,
 			s.recover(next)
 		}
 	}
-	return finish(s, &b, v)
+	rv, deg, err = finish(s, &b, v)
+	ended = true
+	return rv, deg, err
+}
+
+// abort ends a call that does not return: a panic or [runtime.Goexit], in an attempt
+// or in something else that the call asks. Nobody gets its value, and a retry that was
+// decided on does not happen.
+func abort[A, T any](s *callState, b *body[A, T], v T) {
+	s.out = Outcome{}
+	if s.scheduled {
+		s.scheduled = false
+		s.plan.retry.Undo(s.p.clock())
+	}
+	giveUp(s, b, v)
 }
 
 // watchDiscard lets the call give up the value it holds.
@@ -236,7 +273,7 @@ func finish[A, T any](s *callState, b *body[A, T], v T) (T, *degraded, error) {
 	return v, nil, err
 }
 
-// giveUp disposes of the value in whose place a fallback answers.
+// giveUp disposes of the value that the caller does not get.
 func giveUp[A, T any](s *callState, b *body[A, T], v T) {
 	if b.discard != nil && s.valued && !s.discarded {
 		s.discarded = true

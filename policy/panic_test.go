@@ -263,3 +263,68 @@ func TestPanicOnAWorkerByStage(t *testing.T) {
 	assert.PanicsWithValue(t, "recheck", func() { _, _ = policy.Do(t.Context(), build(t, inline{}, d), succeed) })
 	assert.Equal(t, []policy.Kind{policy.NotRun}, d.kinds(), "the function did not run")
 }
+
+func TestPanicCountsAsACall(t *testing.T) {
+	t.Parallel()
+	bad := func(context.Context) (int, error) { panic("x") }
+	for name, p := range map[string]*policy.Pipeline{
+		"fast":    build(t, &gate{}),
+		"bounded": build(t, &gate{}, policy.Timeouts{Total: time.Hour}),
+		"retried": build(t, &gate{}, &retrier{max: 2}),
+		"pooled":  build(t, &gate{}, newWorker()),
+	} {
+		n := 0
+		assert.Panics(t, func() {
+			_, _ = policy.Do(t.Context(), p, func(ctx context.Context) (int, error) {
+				if n++; n == 1 && name == "retried" {
+					return 0, errBoom
+				}
+				return bad(ctx)
+			})
+		}, name)
+		snap := p.Snapshot()
+		assert.Equal(t, uint64(1), snap.Panics, name)
+		assert.Equal(t, uint64(1), snap.Calls[policy.Failure], name)
+		assert.Equal(t, uint64(1), sum(snap.Calls), name)
+	}
+}
+
+func TestPanicInFallbackDiscardsTheValue(t *testing.T) {
+	t.Parallel()
+	fb := &fallbackFunc[int]{answer: func(context.Context, policy.FailedCall) (int, error) { panic("fallback") }}
+	for name, policies := range map[string][]policy.Policy{
+		"refused at once": {fb},
+		"retried":         {fb, &retrier{max: 2}},
+		"bounded":         {fb, policy.Timeouts{Total: time.Hour}},
+	} {
+		p := build(t, policies...)
+		made, discarded := 0, 0
+		assert.PanicsWithValue(t, "fallback", func() {
+			_, _ = policy.DoAttempt(t.Context(), p, nil, 0, func(_ context.Context, _ int, a *policy.Attempt) (int, error) {
+				a.SetOutcome(policy.Busy, 0)
+				made++
+				return 0, nil
+			}, func(int) { discarded++ })
+		}, name)
+		assert.Equal(t, made, discarded, name)
+	}
+}
+
+// A retry that was paid for and cannot happen gives back what it cost.
+func TestPanicInDiscardGivesTheRetryBack(t *testing.T) {
+	t.Parallel()
+	for name, policies := range map[string][]policy.Policy{
+		"plain":   nil,
+		"bounded": {policy.Timeouts{Total: time.Hour}},
+	} {
+		r := &retrier{max: 3}
+		p := build(t, append(policies, r)...)
+		assert.PanicsWithValue(t, "discard", func() {
+			_, _ = policy.DoAttempt(t.Context(), p, nil, 0, func(_ context.Context, _ int, a *policy.Attempt) (int, error) {
+				a.SetOutcome(policy.Busy, 0)
+				return 0, nil
+			}, func(int) { panic("discard") })
+		}, name)
+		assert.Equal(t, 1, r.undos, name)
+	}
+}
