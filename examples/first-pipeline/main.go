@@ -47,7 +47,7 @@ func newShop(inventoryURL string) (http.Handler, error) {
 		bulkhead.Semaphore{Limit: 20},
 		breaker.Config{MinCalls: 5, OpenFor: 10 * time.Second},
 		retry.Config{MaxAttempts: 3},
-		policy.Timeouts{Attempt: 500 * time.Millisecond},
+		policy.Timeouts{Total: 2 * time.Second, Attempt: 500 * time.Millisecond},
 	)
 	if err != nil {
 		return nil, err

@@ -59,7 +59,7 @@ func TestDetection(t *testing.T) {
 	for _, tt := range tests {
 		bucket := tt.window / time.Duration(tt.buckets)
 		soonest, latest := time.Duration(1<<62), time.Duration(0)
-		for phase := time.Duration(0); phase < bucket; phase += every {
+		for phase := time.Duration(0); phase < bucket; phase += bucket / 10 {
 			took := detection(t, tt.window, tt.buckets, tt.ratio, phase, every)
 			soonest, latest = min(soonest, took), max(latest, took)
 		}
@@ -127,12 +127,12 @@ func TestReserve(t *testing.T) {
 		assert.Equal(t, 10, second)
 
 		n := first + second
-		for time.Since(start) < 10*time.Hour {
+		for time.Since(start) < time.Hour {
 			time.Sleep(100 * time.Millisecond)
 			n += all()
 		}
 		rate := float64(n) / time.Since(start).Seconds()
-		t.Logf("%.4f retries per second in ten hours", rate)
-		assert.InDelta(t, 1, rate, 0.001)
+		t.Logf("%.4f retries per second in an hour", rate)
+		assert.InDelta(t, 1, rate, 0.003)
 	})
 }
