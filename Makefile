@@ -68,9 +68,9 @@ check: fmt-diff fix-diff tidy-diff lint ## Quick check before a commit (default)
 	go test -race -short $(RACED)
 
 .PHONY: test
-test: deps ## Everything that must hold: vet, lint, tests with -race, allocation tests, bench builds
+test: deps ## Everything that must hold: vet, lint, docs, tests with -race, allocation tests, bench builds
 	@# -k: a fault that lint finds should not hide one that a test finds.
-	@$(MAKE) --no-print-directory -k vet lint unit
+	@$(MAKE) --no-print-directory -k vet lint docs unit
 
 .PHONY: vet
 vet: ## Build and vet every module
@@ -81,6 +81,14 @@ vet: ## Build and vet every module
 lint: ## Run golangci-lint on every module
 	@$(call install,$(GOLANGCI),github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION))
 	GOGC=400 $(GOLANGCI) run $(ALL)
+
+.PHONY: docs
+docs: ## Check the docs: Go blocks, embedded code, links, metrics, the table of cases
+	@go run ./tools/snippets
+
+.PHONY: docs-write
+docs-write: ## Write embedded code and the table of cases into the docs, then check them
+	@go run ./tools/snippets -w
 
 .PHONY: unit
 unit: # The test runs of `make test`, added up.
