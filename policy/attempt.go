@@ -11,6 +11,7 @@ import (
 // may keep one beyond the method it was handed to.
 type Attempt struct {
 	now, start time.Time
+	waited     time.Duration // in all gates together
 	pipe       *Pipeline
 	plan       *plan
 	call       *Call
@@ -83,7 +84,16 @@ func (a *Attempt) begin(ctx context.Context, p *Pipeline, number int, call *Call
 	a.number = number
 	a.stage = stageAdmission
 	a.call = call
+	a.waited = 0
 	a.now = p.clock()
+}
+
+// began returns the time at which the attempt began, waits included.
+func (a *Attempt) began() time.Time {
+	if a.stage == stageAdmission {
+		return a.now.Add(-a.waited)
+	}
+	return a.start.Add(-a.waited)
 }
 
 // recycle returns an attempt whose gates have all been left to the pool.
@@ -105,7 +115,7 @@ func (a *Attempt) recycle() {
 func (a *Attempt) admit() error {
 	ctx, pl := a.ctx, a.plan
 	if a.pipe.shut.Load() {
-		return &RejectedError{Dependency: a.pipe.name, Policy: "pipeline", Reason: ReasonClosed, Err: ErrClosed}
+		return a.complete("pipeline", &a.pipe.shutRefused, &RejectedError{Reason: ReasonClosed, Err: ErrClosed})
 	}
 	if pl.waits {
 		// Nobody queues for one gate while another is sure to refuse.

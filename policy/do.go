@@ -54,6 +54,7 @@ type body[A, T any] struct {
 	discard func(T)
 	call    *Call     // nil for what the context says
 	typed   *Typed[T] // nil for an untyped call
+	began   time.Time // of a call whose first attempt, on the fast path, did not succeed
 }
 
 func (b *body[A, T]) run(ctx context.Context, a *Attempt) (v T, err error) {
@@ -105,6 +106,9 @@ func do[A, T any](ctx context.Context, p *Pipeline, b body[A, T]) (T, *degraded,
 // doFailed goes on after a first attempt that did not succeed.
 func doFailed[A, T any](ctx context.Context, p *Pipeline, stripe uint32, b body[A, T], v T, o Outcome, err error) (T, *degraded, error) {
 	s := newCallState(ctx, p, nil, b.call)
+	if !b.began.IsZero() {
+		s.started = b.began
+	}
 	s.attempts, s.stripe = 1, stripe
 	s.record(o, err)
 	ended := false
@@ -245,7 +249,7 @@ func finish[A, T any](s *callState, b *body[A, T], v T) (T, *degraded, error) {
 				continue
 			}
 			ans, ferr := fb.fb.Answer(s.outer, f)
-			s.answered(fb.name, &fb.served, &fb.failed, ferr)
+			s.answered(fb.name, fb.counts, ferr)
 			if ferr == nil {
 				giveUp(s, b, v)
 				return ans.Value, &degraded{cause: f.Err, age: ans.Age}, nil
@@ -263,7 +267,7 @@ func finish[A, T any](s *callState, b *body[A, T], v T) (T, *degraded, error) {
 		if ferr == nil {
 			val, ferr = as[T](ans.Value)
 		}
-		s.answered(fb.name, &fb.served, &fb.failed, ferr)
+		s.answered(fb.name, &fb.fallbackCounts, ferr)
 		if ferr == nil {
 			giveUp(s, b, v)
 			return val, &degraded{cause: f.Err, age: ans.Age}, nil
@@ -337,6 +341,9 @@ func try[A, T any](ctx context.Context, p *Pipeline, s *callState, number int, b
 		a.settle(o)
 	}
 	returned = true
+	if s == nil && o.Kind != Success {
+		b.began = a.began()
+	}
 	if span != nil {
 		endAttempt(span, o, err)
 	}

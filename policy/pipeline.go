@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/breakwater-go/breakwater/internal/engine"
 )
@@ -29,11 +32,14 @@ type Pipeline struct {
 	full      bool // every call takes the long way: a total timeout, a runner, or failsafe-go policies
 	warnings  []string
 
-	shut    atomic.Bool
+	shut        atomic.Bool
+	shutRefused rejections // by a closed pipeline
+
 	mu      sync.Mutex
 	cancels []func() // subscriptions
 	closers []Closer
 	closed  bool
+	typed   map[string]*fallbackCounts // of the fallbacks of typed handles, by name
 }
 
 // plan is the immutable list of a pipeline's policies. An attempt leaves through the
@@ -88,9 +94,16 @@ type reactorStats struct {
 }
 
 type planFallback struct {
-	name           string
-	fb             Fallback[any]
-	served, failed atomic.Uint64
+	name string
+	fb   Fallback[any]
+	fallbackCounts
+}
+
+// fallbackCounts counts what a fallback did.
+type fallbackCounts struct{ served, failed atomic.Uint64 }
+
+func (c *fallbackCounts) snapshot() *FallbackSnapshot {
+	return &FallbackSnapshot{Served: c.served.Load(), Failed: c.failed.Load()}
 }
 
 // New builds the pipeline of the dependency called name. The policies may be listed
@@ -121,8 +134,8 @@ func New(name string, policies ...Policy) (*Pipeline, error) {
 
 func (p *Pipeline) build(policies []Policy) (*plan, error) {
 	var errs []error
-	if p.name == "" || len(p.name) > 128 || strings.ContainsFunc(p.name, func(r rune) bool { return r < ' ' || r == '\uFFFD' }) {
-		errs = append(errs, &ConfigError{Field: "name", Value: fmt.Sprintf("%q", p.name), Want: "want 1 to 128 bytes of printable UTF-8: it is the dependency label everywhere"})
+	if !isLabel(p.name) {
+		errs = append(errs, &ConfigError{Field: "name", Value: fmt.Sprintf("%q", p.name), Want: labelWant})
 	}
 	var parts []Part
 	ordered := false
@@ -145,6 +158,9 @@ func (p *Pipeline) build(policies []Policy) (*plan, error) {
 				errs = append(errs, inPipeline(err, p.name, part.Name)...)
 				continue
 			}
+			if !isLabel(part.Name) {
+				errs = append(errs, &ConfigError{Dependency: p.name, Policy: part.Kind, Field: "Name", Value: fmt.Sprintf("%q", part.Name), Want: labelWant})
+			}
 			parts = append(parts, part)
 		}
 	}
@@ -156,6 +172,13 @@ func (p *Pipeline) build(policies []Policy) (*plan, error) {
 		return nil, err
 	}
 	return pl, nil
+}
+
+const labelWant = "want 1 to 128 bytes of printable UTF-8: it is a label of metrics and logs"
+
+// isLabel reports whether a name can be a label.
+func isLabel(s string) bool {
+	return s != "" && len(s) <= 128 && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
 }
 
 // assemble checks the parts against each other and makes a plan of them.
@@ -346,6 +369,7 @@ func (p *Pipeline) Snapshot() Snapshot {
 	pl := p.plan.Load()
 	snap := Snapshot{Dependency: p.name, Time: time.Now()}
 	p.stats.addTo(&snap)
+	snap.Policies = p.ownParts()
 	g, f := 0, 0
 	for _, part := range pl.parts {
 		ps := describe(part, now)
@@ -357,7 +381,7 @@ func (p *Pipeline) Snapshot() Snapshot {
 		case part.Runner != nil:
 			ps.Rejected = pl.runnerRejected.load()
 		case part.Fallback != nil:
-			ps.Fallback = &FallbackSnapshot{Served: pl.fallbacks[f].served.Load(), Failed: pl.fallbacks[f].failed.Load()}
+			ps.Fallback = pl.fallbacks[f].snapshot()
 			f++
 		case part.Timeouts != nil:
 			ps.Timeouts = part.Timeouts
@@ -372,6 +396,44 @@ func (p *Pipeline) Snapshot() Snapshot {
 		snap.Policies = append(snap.Policies, ps)
 	}
 	return snap
+}
+
+// ownParts describes what is in no plan: the fallbacks of typed handles, which come
+// before those of the pipeline, and the pipeline itself once it has been closed.
+func (p *Pipeline) ownParts() []PolicySnapshot {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var list []PolicySnapshot
+	if p.closed {
+		list = append(list, PolicySnapshot{Name: "pipeline", Kind: "pipeline", Rejected: p.shutRefused.load()})
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.typed)) {
+		list = append(list, PolicySnapshot{Name: name, Kind: "fallback", Fallback: p.typed[name].snapshot()})
+	}
+	return list
+}
+
+// countsOf returns the counters of a typed handle's fallback. Handles come and go;
+// what they did is counted by the fallback's name.
+func (p *Pipeline) countsOf(name string) *fallbackCounts {
+	if p == nil {
+		return new(fallbackCounts)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	pl := p.plan.Load()
+	for i := range pl.fallbacks {
+		if pl.fallbacks[i].name == name {
+			return &pl.fallbacks[i].fallbackCounts
+		}
+	}
+	if p.typed == nil {
+		p.typed = make(map[string]*fallbackCounts)
+	}
+	if p.typed[name] == nil {
+		p.typed[name] = new(fallbackCounts)
+	}
+	return p.typed[name]
 }
 
 // describe asks the policy behind a part for its state.

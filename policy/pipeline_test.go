@@ -286,6 +286,10 @@ func TestNewReportsEverythingWrong(t *testing.T) {
 	for _, name := range []string{"", strings.Repeat("x", 129), "a\nb", "\xff"} {
 		_, err := policy.New(name)
 		require.Error(t, err, "name %q", name)
+		if name != "" { // an empty one is the kind
+			_, err = policy.New("stock", &gate{name: name})
+			require.ErrorContains(t, err, "stock.gate.Name", "name %q", name)
+		}
 	}
 	many := make([]policy.Policy, policy.MaxGates+1)
 	for i := range many {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"reflect"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/failsafe-go/failsafe-go"
@@ -337,11 +336,11 @@ func (s *callState) failure(err error) (FailedCall, bool) {
 }
 
 // answered counts and reports what a fallback did.
-func (s *callState) answered(name string, served, failed *atomic.Uint64, err error) {
+func (s *callState) answered(name string, counts *fallbackCounts, err error) {
 	if err == nil {
-		served.Add(1)
+		counts.served.Add(1)
 	} else {
-		failed.Add(1)
+		counts.failed.Add(1)
 	}
 	if s.p.watched || s.span != nil {
 		e := Event{

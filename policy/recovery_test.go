@@ -415,6 +415,13 @@ func TestTyped(t *testing.T) {
 	v, err := typed.Do(t.Context(), fail)
 	require.NoError(t, err)
 	assert.Equal(t, 9, v, "the handle's fallback comes before the pipeline's")
+	for range 2 { // handles of one fallback are counted together
+		_, err = policy.For(p, policy.Fallback[int](fb)).Do(t.Context(), fail)
+		require.NoError(t, err)
+	}
+	first := p.Snapshot().Policies[0]
+	assert.Equal(t, "fallback", first.Name)
+	assert.Equal(t, uint64(3), first.Fallback.Served)
 
 	judged := policy.For[int](build(t, &retrier{max: 2})).Classify(func(v int, err error) policy.Kind {
 		if err == nil && v < 0 {

@@ -3,7 +3,6 @@ package policy
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 )
 
@@ -18,9 +17,9 @@ type Typed[T any] struct {
 }
 
 type typedFallback[T any] struct {
-	name           string
-	fb             Fallback[T]
-	served, failed atomic.Uint64
+	name   string
+	fb     Fallback[T]
+	counts *fallbackCounts // of the pipeline
 }
 
 // For returns a handle on p for calls that return a T, with fallbacks that are asked
@@ -34,7 +33,7 @@ func For[T any](p *Pipeline, fallbacks ...Fallback[T]) *Typed[T] {
 		if part.Name == "" {
 			part.Name = part.Kind
 		}
-		t.fallbacks[i].name, t.fallbacks[i].fb = part.Name, fb
+		t.fallbacks[i] = typedFallback[T]{part.Name, fb, p.countsOf(part.Name)}
 		errs = append(errs, inPipeline(err, p.Name(), part.Name)...)
 	}
 	t.err = errors.Join(errs...)
