@@ -77,8 +77,10 @@ func (a *Attempt) Now() time.Time { return a.now }
 // Waited tells the attempt that its gate has waited: it reads the clock again, so
 // that the wait does not count as the dependency's time. It returns the new Now.
 func (a *Attempt) Waited() time.Time {
-	a.now = a.pipe.clock()
-	return a.now
+	now := a.pipe.clock()
+	a.waited += now.Sub(a.now)
+	a.now = now
+	return now
 }
 
 // Number returns 1 for the first attempt of a call, 2 for its first retry.

@@ -197,16 +197,11 @@ func (h Handle) settle(err error) (counted bool) {
 // finish leaves the gates that are still held and recycles the attempt, which must
 // be busy. A gate that panics keeps neither the others nor the handle.
 func (h Handle) finish() {
-	a := h.a
-	done := false
-	defer func() {
-		if !done {
-			defer h.close()
-			a.leaveAll(a.outcome)
-		}
-	}()
-	a.leave(a.outcome, ^uint32(0))
-	done = true
+	if h.a.entered != 0 {
+		defer h.close()
+		h.a.leaveAll(h.a.outcome)
+		return
+	}
 	h.close()
 }
 

@@ -206,3 +206,18 @@ func TestBudgetBoundsTheLoad(t *testing.T) {
 	assert.Equal(t, 1100, load(t, retry.BudgetConfig{Ratio: 0.1, MinPerSecond: retry.Off}))
 	assert.Equal(t, 1300, load(t, retry.BudgetConfig{}), "a fifth, and 10 per second over 10 s")
 }
+
+func TestMaxDurationIncludesTheFirstAttempt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPipeline(t, retry.Config{MaxDuration: time.Second, BaseDelay: retry.Off})
+		calls := 0
+		_, err := policy.Do(t.Context(), p, func(context.Context) (int, error) {
+			calls++
+			time.Sleep(2 * time.Second)
+			return 0, errDown
+		})
+		require.ErrorIs(t, err, errDown)
+		assert.Equal(t, 1, calls)
+	})
+}
