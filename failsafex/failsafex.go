@@ -7,6 +7,9 @@
 package failsafex
 
 import (
+	"reflect"
+	"strings"
+
 	"github.com/failsafe-go/failsafe-go"
 	"github.com/failsafe-go/failsafe-go/common"
 
@@ -71,7 +74,8 @@ func (g *gatePolicy[R]) Apply(inner func(failsafe.Execution[R]) *common.PolicyRe
 //
 // Every attempt of such a pipeline runs through a failsafe-go executor that is put
 // together for the call, the first one too: it costs what failsafe-go costs, about
-// 20 allocations a call.
+// 20 allocations a call. A hedge policy is refused, because it runs attempts of one
+// call at the same time.
 func Policy(name string, p failsafe.Policy[any]) policy.Policy { return foreign{name: name, p: p} }
 
 type foreign struct {
@@ -84,6 +88,12 @@ func (f foreign) BuildPolicy() (policy.Part, error) {
 	part := policy.Part{Kind: "failsafe", Name: f.name}
 	if f.p == nil {
 		return part, &policy.ConfigError{Policy: "failsafe", Field: "Policy", Want: "is nil"}
+	}
+	if t := reflect.TypeOf(f.p); t.Kind() == reflect.Pointer && strings.HasSuffix(t.Elem().PkgPath(), "/failsafe-go/hedgepolicy") {
+		return part, &policy.ConfigError{
+			Policy: "failsafe", Field: "Policy",
+			Want: "a hedge policy runs attempts of one call at the same time, which a pipeline does not; use failsafe.With(hedge, gates) with Gates",
+		}
 	}
 	part.Foreign = &engine.Foreign{Policy: f.p}
 	return part, nil

@@ -10,6 +10,7 @@ import (
 	"github.com/failsafe-go/failsafe-go"
 	"github.com/failsafe-go/failsafe-go/circuitbreaker"
 	"github.com/failsafe-go/failsafe-go/fallback"
+	"github.com/failsafe-go/failsafe-go/hedgepolicy"
 	"github.com/failsafe-go/failsafe-go/retrypolicy"
 	"github.com/failsafe-go/failsafe-go/timeout"
 	"github.com/stretchr/testify/assert"
@@ -95,6 +96,8 @@ func TestGatesRefuseWhatCannotWork(t *testing.T) {
 	assert.Equal(t, "timeout", ce.Policy)
 	_, err = policy.New("stock", failsafex.Policy("cb", nil))
 	require.ErrorContains(t, err, "stock.cb.Policy: is nil")
+	_, err = policy.New("stock", failsafex.Policy("hedge", hedgepolicy.NewWithDelay[any](time.Second)))
+	require.ErrorContains(t, err, "stock.hedge.Policy: a hedge policy runs attempts of one call at the same time")
 }
 
 func TestForeignBreakerInAPipeline(t *testing.T) {
