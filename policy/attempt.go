@@ -328,10 +328,10 @@ func (a *Attempt) handOver(s *callState) {
 // dependency, and counts as [Canceled].
 func (a *Attempt) Judging() { a.stage = stageJudging }
 
-// SetOutcome lets the function of [DoAttempt] classify its own attempt; the kind
-// must not be [NotRun]. Duration is filled in by the pipeline.
+// SetOutcome lets the function of [DoAttempt] classify its own attempt; a kind of
+// [NotRun] takes back what was said before. Duration is filled in by the pipeline.
 func (a *Attempt) SetOutcome(kind Kind, pushback time.Duration) {
-	a.preset = kind != NotRun
+	a.preset = kind.judges()
 	a.outcome = Outcome{Kind: kind, Pushback: pushback}
 }
 

@@ -66,7 +66,7 @@ func (b *body[A, T]) run(ctx context.Context, a *Attempt) (v T, err error) {
 	default:
 		return b.attempt(ctx, b.arg, a)
 	}
-	if a != nil && b.typed != nil && b.typed.classify != nil {
+	if a != nil && b.typed != nil && b.typed.classify != nil && (err == nil || !errors.Is(ctx.Err(), context.Canceled)) {
 		a.stage = stageJudging
 		if k := b.typed.classify(v, err); k != NotRun {
 			a.SetOutcome(k, pushbackOf(err))
@@ -254,7 +254,7 @@ func finish[A, T any](s *callState, b *body[A, T], v T) (T, *degraded, error) {
 				giveUp(s, b, v)
 				return ans.Value, &degraded{cause: f.Err, age: ans.Age}, nil
 			}
-			err = errors.Join(err, ferr)
+			err = unanswered(f, err, ferr)
 		}
 	}
 	for i := range s.plan.fallbacks {
@@ -272,9 +272,18 @@ func finish[A, T any](s *callState, b *body[A, T], v T) (T, *degraded, error) {
 			giveUp(s, b, v)
 			return val, &degraded{cause: f.Err, age: ans.Age}, nil
 		}
-		err = errors.Join(err, ferr)
+		err = unanswered(f, err, ferr)
 	}
 	return v, nil, err
+}
+
+// unanswered adds the error of a fallback to that of the call, which is nil when a
+// value was classified as something other than a success.
+func unanswered(f FailedCall, err, ferr error) error {
+	if err == nil {
+		err = f.Err
+	}
+	return &unansweredError{call: err, fallback: ferr}
 }
 
 // giveUp disposes of the value that the caller does not get.
@@ -285,13 +294,21 @@ func giveUp[A, T any](s *callState, b *body[A, T], v T) {
 	}
 }
 
-// as converts a value that lost its type.
+// as converts a value that lost its type. Nothing is a value where T has a nil.
 func as[T any](v any) (T, error) {
 	t, ok := v.(T)
-	if !ok && v != nil {
-		return t, fmt.Errorf("policy: a policy answered with a %T where the call returns a %s", v, reflect.TypeFor[T]())
+	if ok {
+		return t, nil
 	}
-	return t, nil
+	want := reflect.TypeFor[T]()
+	if v == nil {
+		switch want.Kind() {
+		case reflect.Chan, reflect.Func, reflect.Interface, reflect.Map, reflect.Pointer, reflect.Slice, reflect.UnsafePointer:
+			return t, nil
+		default:
+		}
+	}
+	return t, fmt.Errorf("policy: a policy answered with a %T where the call returns a %s", v, want)
 }
 
 // degraded says what a fallback answered for.

@@ -173,6 +173,13 @@ func (e *AnswerError) Error() string {
 	return e.Dependency + ": the answer was classified as " + e.Kind.String()
 }
 
+// unansweredError is the error of a call that a fallback failed to answer for. It
+// reads and matches like the two errors joined.
+type unansweredError struct{ call, fallback error }
+
+func (e *unansweredError) Error() string   { return e.call.Error() + "\n" + e.fallback.Error() }
+func (e *unansweredError) Unwrap() []error { return []error{e.call, e.fallback} }
+
 // ConfigError reports one invalid setting. Validate methods and [New] return all of
 // them at once, joined; [errors.As] finds the first.
 type ConfigError struct {

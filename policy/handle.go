@@ -83,22 +83,25 @@ func (h Handle) Leave(err error) bool {
 }
 
 // Settle tells the outcome of the attempt and gives back everything but held permits
-// and the context; the attempt's timeout no longer runs. The kind must not be
-// [NotRun]. It reports what [Handle.Leave] reports.
+// and the context; the attempt's timeout no longer runs. A kind of [NotRun], which
+// says nothing, counts as a [Failure]. It reports what [Handle.Leave] reports.
 func (h Handle) Settle(kind Kind, pushback time.Duration) bool {
 	if !h.take(phaseOpen) {
 		return false
 	}
 	defer h.put(phaseSettled)
+	if !kind.judges() {
+		kind = Failure
+	}
 	h.a.SetOutcome(kind, pushback)
 	return h.settle(nil)
 }
 
 // Amend corrects the outcome of an attempt that was settled as a success: what
 // followed (the rest of a response) failed with the given kind. It must come before
-// Release, and reports whether it did anything.
+// Release, and reports whether it did anything; [Success] and [NotRun] correct nothing.
 func (h Handle) Amend(kind Kind) bool {
-	if !h.take(phaseSettled) {
+	if !kind.judges() || kind == Success || !h.take(phaseSettled) {
 		return false
 	}
 	defer h.put(phaseSettled)

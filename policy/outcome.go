@@ -19,8 +19,8 @@ type Kind uint8
 // The kinds of outcome.
 const (
 	// NotRun means that the attempt never ran: a gate refused it, or its context
-	// was already done. It is the zero value. A classifier that returns it leaves
-	// the decision to the default classification.
+	// was already done. It is the zero value. A classifier that returns it, or a
+	// kind that does not exist, leaves the decision to the default classification.
 	NotRun Kind = iota
 
 	// Success means that the dependency answered.
@@ -121,17 +121,56 @@ func mark(err error, kind Kind, pushback time.Duration) error {
 	return &classifiedError{err: err, kind: kind, pushback: pushback}
 }
 
+// judges reports whether a classifier that returned k has decided.
+func (k Kind) judges() bool { return k != NotRun && k < NumKinds }
+
+// find returns the first error of type E in the tree of err, like [errors.AsType],
+// but in what the dependency said only: not in why there was no further attempt, nor
+// in what a fallback said.
+func find[E error](err error) (found E, ok bool) {
+	for err != nil {
+		if e, ok := err.(E); ok { //nolint:errorlint // this is what walks the tree
+			return e, true
+		}
+		if as, ok := err.(interface{ As(target any) bool }); ok && as.As(&found) {
+			return found, true
+		}
+		switch e := err.(type) { //nolint:errorlint // likewise
+		case *GaveUpError:
+			err = e.Last
+		case *unansweredError:
+			err = e.call
+		case interface{ Unwrap() error }:
+			err = e.Unwrap()
+		case interface{ Unwrap() []error }:
+			for _, e := range e.Unwrap() {
+				if found, ok := find[E](e); ok {
+					return found, true
+				}
+			}
+			return found, false
+		default:
+			return found, false
+		}
+	}
+	return found, false
+}
+
 // Classify is the default classification of an attempt that ran under ctx and
 // returned err. Duration is left zero. In this order:
 //
 //   - nil is a [Success]
 //   - if the caller has cancelled ctx, any error is [Canceled]
 //   - a mark set by [AsPermanent], [AsBusy] or [AsThrottled], also deep inside
+//   - an [*AnswerError] of a pipeline further down keeps its kind
 //   - a [*RejectedError] of a pipeline further down is [NotRun], with its
 //     retry-after as pushback: the dependency was not reached, so nobody counts it
 //   - a deadline that expired (of ctx, of the attempt, of a socket) is a [Timeout]
 //   - an error that matches [context.Canceled] is [Canceled]
 //   - anything else is a [Failure]
+//
+// What a pipeline further down has added to the error of a call that ran is looked
+// through: a refusal of the retry, or an error of the fallback, hides no failure.
 func Classify(ctx context.Context, err error) Outcome {
 	if err == nil {
 		return Outcome{Kind: Success}
@@ -140,14 +179,24 @@ func Classify(ctx context.Context, err error) Outcome {
 	if errors.Is(ctxErr, context.Canceled) {
 		return Outcome{Kind: Canceled}
 	}
-	if ce, ok := errors.AsType[*classifiedError](err); ok {
+	if ce, ok := find[*classifiedError](err); ok {
 		return Outcome{Kind: ce.kind, Pushback: ce.pushback}
 	}
-	if re, ok := errors.AsType[*RejectedError](err); ok {
+	if ae, ok := find[*AnswerError](err); ok && ae.Kind.judges() {
+		return Outcome{Kind: ae.Kind}
+	}
+	if re, ok := find[*RejectedError](err); ok {
 		if re.RetryAfter == Never {
 			return Outcome{Kind: NotRun, Pushback: -1}
 		}
 		return Outcome{Kind: NotRun, Pushback: re.RetryAfter}
+	}
+	for {
+		ue, ok := find[*unansweredError](err)
+		if !ok {
+			break
+		}
+		err = ue.call
 	}
 	if ctxErr != nil || isTimeout(err) {
 		return Outcome{Kind: Timeout}
@@ -168,7 +217,7 @@ func isTimeout(err error) bool {
 
 // pushbackOf returns the pushback that err carries, 0 when it carries none.
 func pushbackOf(err error) time.Duration {
-	if ce, ok := errors.AsType[*classifiedError](err); ok {
+	if ce, ok := find[*classifiedError](err); ok {
 		return ce.pushback
 	}
 	return 0

@@ -299,7 +299,7 @@ func closerOf(part Part) (Closer, bool) {
 func (pl *plan) classify(ctx context.Context, err error) Outcome {
 	if len(pl.classifiers) > 0 && !errors.Is(ctx.Err(), context.Canceled) {
 		for _, f := range pl.classifiers {
-			if k := f(err); k != NotRun {
+			if k := f(err); k.judges() {
 				return Outcome{Kind: k, Pushback: pushbackOf(err)}
 			}
 		}

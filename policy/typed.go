@@ -41,7 +41,8 @@ func For[T any](p *Pipeline, fallbacks ...Fallback[T]) *Typed[T] {
 }
 
 // Classify returns a copy of the handle that judges each value and error with f
-// before the pipeline's classification does; [NotRun] leaves it to that. A value
+// before the pipeline's classification does; [NotRun] leaves it to that. It is not
+// asked about an error of a call whose caller has given up. A value
 // that is classified as anything but [Success] is retried like an error, and is what
 // the caller gets, with a nil error, when no attempt does better.
 func (t *Typed[T]) Classify(f func(v T, err error) Kind) *Typed[T] {
