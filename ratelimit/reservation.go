@@ -11,11 +11,11 @@ import (
 // misconfigured something, and a reservation of centuries looks like a success.
 const maxDelay = 365 * 24 * time.Hour
 
-// Reservation is a claim on tokens that may have yet to arrive. Use
-// [Bucket.Reserve]; the zero Reservation is not OK. It is to be used by one goroutine
-// at a time, and not to be copied: a copy could be cancelled too.
+// Reservation is a claim on tokens that may have yet to arrive. Use the Reserve of a
+// [Limiter]; the zero Reservation is not OK. It is to be used by one goroutine at a
+// time, and not to be copied: a copy could be cancelled too.
 type Reservation struct {
-	b     *Bucket
+	of    reserver
 	ok    bool
 	delay time.Duration
 	owed  promise // zero when there was no delay, and after Cancel
@@ -27,9 +27,9 @@ type Reservation struct {
 // those that are no simple fraction.
 func (r *Reservation) OK() bool { return r.ok }
 
-// Delay returns how long to wait, from the time given to [Bucket.Reserve], before
-// acting; zero means not at all. Of a reservation that is not OK it is when the
-// tokens would have been there, [policy.Never] if never.
+// Delay returns how long to wait, from the time given to Reserve, before acting; zero
+// means not at all. Of a reservation that is not OK it is when the tokens would have
+// been there, [policy.Never] if never.
 func (r *Reservation) Delay() time.Duration { return r.delay }
 
 // Cancel gives all the tokens back if their time is yet to come, in whatever order
@@ -45,8 +45,8 @@ func (r *Reservation) Cancel(now time.Time) {
 		return
 	}
 	r.owed = promise{}
-	if at := r.b.at(now); at < owed.at {
-		r.b.cancel(at, owed)
+	if at := r.of.at(now); at < owed.at {
+		r.of.cancel(at, owed)
 	}
 }
 
@@ -59,7 +59,7 @@ func (r *Reservation) Cancel(now time.Time) {
 func (b *Bucket) Reserve(now time.Time, n int) Reservation {
 	at := b.at(now)
 	delay, v := b.reserve(at, n, maxDelay)
-	r := Reservation{b: b, ok: v == taken, delay: delay}
+	r := Reservation{of: b, ok: v == taken, delay: delay}
 	if r.ok && delay > 0 {
 		r.owed = promise{at: at + int64(delay), tokens: int64(n)}
 	}
