@@ -82,6 +82,19 @@ type Part struct {
 	Warnings []string
 }
 
+// contributions returns the number of things that the part is set to be.
+func (p *Part) contributions() (n int) {
+	for _, set := range []bool{
+		p.Gate != nil, p.Runner != nil, p.Retry != nil, p.Fallback != nil, p.Timeouts != nil,
+		p.Classify != nil, p.Observer != nil, p.Tracer != nil, p.Foreign != nil,
+	} {
+		if set {
+			n++
+		}
+	}
+	return n
+}
+
 // Stop says why no further attempt was made. It is a closed set, usable as a metric
 // label.
 type Stop uint8

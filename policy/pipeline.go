@@ -1,10 +1,12 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -146,8 +148,8 @@ func (p *Pipeline) build(policies []Policy) (*plan, error) {
 			list = o
 		}
 		for _, pol := range list {
-			if pol == nil {
-				errs = append(errs, &ConfigError{Dependency: p.name, Field: "policies", Want: "a nil policy is in the list"})
+			if what := isNil(pol); what != "" {
+				errs = append(errs, &ConfigError{Dependency: p.name, Field: "policies", Want: "a nil " + what + " is in the list"})
 				continue
 			}
 			part, err := pol.BuildPolicy()
@@ -159,13 +161,13 @@ func (p *Pipeline) build(policies []Policy) (*plan, error) {
 				continue
 			}
 			if !isLabel(part.Name) {
-				errs = append(errs, &ConfigError{Dependency: p.name, Policy: part.Kind, Field: "Name", Value: fmt.Sprintf("%q", part.Name), Want: labelWant})
+				errs = append(errs, badName(p.name, part))
 			}
 			parts = append(parts, part)
 		}
 	}
 	if !ordered {
-		slices.SortStableFunc(parts, func(a, b Part) int { return a.Place - b.Place })
+		slices.SortStableFunc(parts, func(a, b Part) int { return cmp.Compare(a.Place, b.Place) })
 	}
 	pl, err := p.assemble(parts)
 	if err = errors.Join(append(errs, err)...); err != nil {
@@ -174,7 +176,23 @@ func (p *Pipeline) build(policies []Policy) (*plan, error) {
 	return pl, nil
 }
 
+// isNil says what p is if it is nil, also when it is a nil pointer: a live policy whose
+// constructor has failed. It returns an empty string for all others.
+func isNil(p Policy) string {
+	if p == nil {
+		return "policy"
+	}
+	if v := reflect.ValueOf(p); (v.Kind() == reflect.Pointer || v.Kind() == reflect.Func) && v.IsNil() {
+		return v.Type().String()
+	}
+	return ""
+}
+
 const labelWant = "want 1 to 128 bytes of printable UTF-8: it is a label of metrics and logs"
+
+func badName(dependency string, part Part) error {
+	return &ConfigError{Dependency: dependency, Policy: part.Kind, Field: "Name", Value: fmt.Sprintf("%q", part.Name), Want: labelWant}
+}
 
 // isLabel reports whether a name can be a label.
 func isLabel(s string) bool {
@@ -198,6 +216,10 @@ func (p *Pipeline) assemble(parts []Part) (*plan, error) {
 	}
 	gates := 0
 	for _, part := range parts {
+		if part.contributions() > 1 {
+			fail(part, "the policy contributes more than one thing to a pipeline")
+			continue
+		}
 		labelled := part.Gate != nil || part.Runner != nil || part.Retry != nil || part.Fallback != nil || part.Timeouts != nil
 		if labelled && names[part.Name] {
 			fail(part, "the name is used twice in this pipeline; set Name to tell the policies apart")
@@ -344,11 +366,12 @@ func (p *Pipeline) Close(ctx context.Context) error {
 		return nil
 	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
+	again := p.closed
+	p.closed = true
+	p.mu.Unlock()
+	if again {
 		return nil
 	}
-	p.closed = true
 	p.shut.Store(true)
 	for _, cancel := range p.cancels {
 		cancel()

@@ -29,15 +29,57 @@ func For[T any](p *Pipeline, fallbacks ...Fallback[T]) *Typed[T] {
 	t := &Typed[T]{p: p, fallbacks: make([]typedFallback[T], len(fallbacks))}
 	var errs []error
 	for i, fb := range fallbacks {
-		part, err := fb.BuildPolicy()
-		if part.Name == "" {
-			part.Name = part.Kind
+		part, faults := partOf(p, fb)
+		counts := new(fallbackCounts)
+		if len(faults) > 0 {
+			fb = invalidFallback[T]{fb, errors.Join(faults...)}
+		} else {
+			counts = p.countsOf(part.Name)
 		}
-		t.fallbacks[i] = typedFallback[T]{part.Name, fb, p.countsOf(part.Name)}
-		errs = append(errs, inPipeline(err, p.Name(), part.Name)...)
+		t.fallbacks[i] = typedFallback[T]{part.Name, fb, counts}
+		errs = append(errs, faults...)
 	}
 	t.err = errors.Join(errs...)
 	return t
+}
+
+// partOf asks a fallback for its part, and returns all that is wrong with it.
+func partOf(p *Pipeline, fb Policy) (Part, []error) {
+	if what := isNil(fb); what != "" {
+		return Part{Name: "fallback"}, []error{&ConfigError{Dependency: p.Name(), Field: "fallbacks", Want: "a nil " + what + " is in the list"}}
+	}
+	part, err := fb.BuildPolicy()
+	if part.Name == "" {
+		part.Name = part.Kind
+	}
+	faults := inPipeline(err, p.Name(), part.Name)
+	if err == nil && !isLabel(part.Name) {
+		faults = append(faults, badName(p.Name(), part))
+	}
+	return part, faults
+}
+
+// invalidFallback answers every call that needs it with what is wrong with it.
+type invalidFallback[T any] struct {
+	Fallback[T] // may be nil
+
+	err error
+}
+
+func (f invalidFallback[T]) BuildPolicy() (Part, error) {
+	if isNil(f.Fallback) != "" {
+		return Part{Name: "fallback"}, f.err
+	}
+	part, _ := f.Fallback.BuildPolicy()
+	return part, f.err
+}
+
+func (f invalidFallback[T]) Handles(c FailedCall) bool {
+	return isNil(f.Fallback) != "" || f.Fallback.Handles(c)
+}
+
+func (f invalidFallback[T]) Answer(context.Context, FailedCall) (Answer[T], error) {
+	return Answer[T]{}, f.err
 }
 
 // Classify returns a copy of the handle that judges each value and error with f
