@@ -392,7 +392,7 @@ func (p *Pipeline) Snapshot() Snapshot {
 	pl := p.plan.Load()
 	snap := Snapshot{Dependency: p.name, Time: time.Now()}
 	p.stats.addTo(&snap)
-	snap.Policies = p.ownParts()
+	snap.Policies = p.typedParts()
 	g, f := 0, 0
 	for _, part := range pl.parts {
 		ps := describe(part, now)
@@ -418,18 +418,18 @@ func (p *Pipeline) Snapshot() Snapshot {
 		}
 		snap.Policies = append(snap.Policies, ps)
 	}
+	if p.shut.Load() {
+		snap.Policies = append(snap.Policies, PolicySnapshot{Name: "pipeline", Kind: "pipeline", Rejected: p.shutRefused.load()})
+	}
 	return snap
 }
 
-// ownParts describes what is in no plan: the fallbacks of typed handles, which come
-// before those of the pipeline, and the pipeline itself once it has been closed.
-func (p *Pipeline) ownParts() []PolicySnapshot {
+// typedParts describes the fallbacks of typed handles, which come before those of the
+// pipeline.
+func (p *Pipeline) typedParts() []PolicySnapshot {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var list []PolicySnapshot
-	if p.closed {
-		list = append(list, PolicySnapshot{Name: "pipeline", Kind: "pipeline", Rejected: p.shutRefused.load()})
-	}
 	for _, name := range slices.Sorted(maps.Keys(p.typed)) {
 		list = append(list, PolicySnapshot{Name: name, Kind: "fallback", Fallback: p.typed[name].snapshot()})
 	}

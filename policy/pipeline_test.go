@@ -319,7 +319,7 @@ func TestCloseRefuses(t *testing.T) {
 	_, err = policy.Do(t.Context(), p, succeed)
 	require.ErrorIs(t, err, policy.ErrClosed)
 	require.ErrorIs(t, err, policy.ErrRejected)
-	assert.Equal(t, uint64(1), p.Snapshot().Policies[0].Rejected[policy.ReasonClosed])
+	assert.Equal(t, uint64(1), p.Snapshot().Policies[1].Rejected[policy.ReasonClosed])
 	_, err = reg.New("other")
 	require.ErrorIs(t, err, policy.ErrClosed)
 }
