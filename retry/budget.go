@@ -36,6 +36,24 @@ type NoBudget struct{}
 
 func (NoBudget) budget() (*Budget, error) { return nil, nil }
 
+// direct returns what b is where it is a pointer to a [BudgetConfig] or a [NoBudget],
+// and a nil *Budget where that pointer is nil.
+func direct(b BudgetSource) BudgetSource {
+	switch p := b.(type) {
+	case *BudgetConfig:
+		if p != nil {
+			return *p
+		}
+	case *NoBudget:
+		if p != nil {
+			return *p
+		}
+	default:
+		return b
+	}
+	return (*Budget)(nil)
+}
+
 // BudgetConfig configures a [Budget]. The zero value is valid: every field documents
 // what zero means. [NewBudget] copies it; later changes have no effect.
 type BudgetConfig struct {

@@ -113,7 +113,7 @@ func (c Config) Validate() error {
 	if c.MaxPushback < 0 {
 		fault("MaxPushback", c.MaxPushback, "want above 0, or 0 (30s)")
 	}
-	switch b := c.Budget.(type) {
+	switch b := direct(c.Budget).(type) {
 	case BudgetConfig:
 		errs = append(errs, flatten(b.Validate())...)
 	case *Budget:

@@ -73,6 +73,11 @@ func TestConfigValidate(t *testing.T) {
 		{name: "duration", cfg: retry.Config{MaxDuration: -1}, want: []string{"MaxDuration"}},
 		{name: "pushback", cfg: retry.Config{MaxPushback: -1}, want: []string{"MaxPushback"}},
 		{name: "nil budget", cfg: retry.Config{Budget: missing}, want: []string{"Budget"}},
+		{name: "pointer to a budget's config", cfg: retry.Config{Budget: &retry.BudgetConfig{Ratio: 0.1}}},
+		{name: "pointer to no budget", cfg: retry.Config{Budget: &retry.NoBudget{}}},
+		{name: "pointer to a bad ratio", cfg: retry.Config{Budget: &retry.BudgetConfig{Ratio: 7}}, want: []string{"Budget.Ratio"}},
+		{name: "nil pointer to a budget's config", cfg: retry.Config{Budget: (*retry.BudgetConfig)(nil)}, want: []string{"Budget"}},
+		{name: "nil pointer to no budget", cfg: retry.Config{Budget: (*retry.NoBudget)(nil)}, want: []string{"Budget"}},
 		{name: "ratio", cfg: retry.Config{Budget: retry.BudgetConfig{Ratio: 1.5}}, want: []string{"Budget.Ratio"}},
 		{name: "ratio negative", cfg: retry.Config{Budget: retry.BudgetConfig{Ratio: -0.5}}, want: []string{"Budget.Ratio"}},
 		{name: "ratio not a number", cfg: retry.Config{Budget: retry.BudgetConfig{Ratio: math.NaN()}}, want: []string{"Budget.Ratio"}},
@@ -216,4 +221,12 @@ func FuzzConfig(f *testing.F) {
 			require.Zero(t, d.Delay)
 		}
 	})
+}
+
+// A pointer is as good as the value, in every respect.
+func TestPointerToNoBudgetWarnsToo(t *testing.T) {
+	t.Parallel()
+	plain := newPipeline(t, retry.Config{Budget: retry.NoBudget{}})
+	assert.Len(t, plain.Warnings(), 1)
+	assert.Equal(t, plain.Warnings(), newPipeline(t, retry.Config{Budget: &retry.NoBudget{}}).Warnings())
 }

@@ -39,6 +39,7 @@ func New(name string, cfg Config) (*Retrier, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
+	cfg.Budget = direct(cfg.Budget)
 	if cfg.Budget == nil {
 		cfg.Budget = BudgetConfig{}
 	}
