@@ -101,8 +101,8 @@ func (c Config[T]) Handles(f policy.FailedCall) bool {
 	return c.When(f)
 }
 
-// Answer returns the value to use, or the error of Func. Of an invalid Config it
-// returns the error of [Config.Validate].
+// Answer returns the value to use, or the error of Func; of a Func that is nil, made by
+// [Func], the error of [Config.Validate].
 func (c Config[T]) Answer(ctx context.Context, f policy.FailedCall) (policy.Answer[T], error) {
 	if c.Func == nil {
 		if c.wantFunc {
