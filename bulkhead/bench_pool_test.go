@@ -15,7 +15,7 @@ func benchPool(b *testing.B, cfg bulkhead.Pool) *policy.Pipeline {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() {
-		if err := p.Close(context.WithoutCancel(b.Context())); err != nil { //nolint:contextcheck // the benchmark's has ended by then
+		if err := p.Close(context.WithoutCancel(b.Context())); err != nil {
 			b.Error(err)
 		}
 	})

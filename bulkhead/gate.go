@@ -30,14 +30,17 @@ func (p *Permits) BuildPolicy() (policy.Part, error) {
 // Peek reports a refusal that is sure: no permit is free, and nobody may wait or the
 // queue is full of calls that matter as much. It takes nothing.
 func (p *Permits) Peek(a *policy.Attempt) error {
-	b := bandOf(a.Call().Priority)
+	return p.counter.peek(bandOf(a.Call().Priority), p.cfg.MaxWait > 0, p.cfg.MaxWaiters, &p.door)
+}
+
+func (c *counter) peek(b band, waits bool, most int, d *door) error {
 	switch {
-	case p.counter.load().room(p.counter.keep(b)):
+	case c.load().room(c.keep(b)):
 		return nil
-	case p.cfg.MaxWait == 0:
-		return p.door.reject(policy.ReasonConcurrency, ErrFull)
-	case p.counter.queue.len() >= p.cfg.MaxWaiters && !p.counter.queue.lower(b):
-		return p.door.reject(policy.ReasonWaiters, ErrFull)
+	case !waits:
+		return d.reject(policy.ReasonConcurrency, ErrFull)
+	case c.queue.len() >= most && !c.queue.lower(b):
+		return d.reject(policy.ReasonWaiters, ErrFull)
 	default:
 		return nil
 	}
