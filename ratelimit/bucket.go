@@ -39,8 +39,8 @@ type Bucket struct {
 	start time.Time // times are kept as nanoseconds since then
 	state atomic.Pointer[state]
 
-	// latest is the latest time of a promise, 0 for none.
-	latest atomic.Int64
+	// ahead says that there are promises.
+	ahead atomic.Bool
 
 	name    string
 	shadow  bool
@@ -185,9 +185,9 @@ func (b *Bucket) Refund(n int) {
 func (b *Bucket) refund(n int) bool {
 	for {
 		s := b.state.Load()
-		// The order matters: whoever makes a promise sets latest before used.
+		// The order matters: whoever makes a promise sets ahead before used.
 		used := s.used.Load()
-		if used == locked || b.latest.Load() != 0 {
+		if used == locked || b.ahead.Load() {
 			return false
 		}
 		if s.used.CompareAndSwap(used, max(used-s.units(int64(n)), -s.full)) {

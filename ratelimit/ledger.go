@@ -68,8 +68,8 @@ type promise struct {
 // itself: tokens arrive, overflow, and are spent at the time that was promised, and
 // a call may have tokens at the earliest time at which no promise is broken by it.
 //
-// All methods require that Bucket.mu is held. Those with a state but add, forget and
-// promised also require that the state's used is locked.
+// All methods require that Bucket.mu is held; those that are given a state also require
+// that its used is locked.
 type ledger struct {
 	promises []promise // by time; those past may still be there
 	spent    int64     // units used up to settled, without promises yet to come
@@ -169,14 +169,6 @@ func (l *ledger) promised() int64 {
 		tokens += p.tokens
 	}
 	return tokens
-}
-
-// latest returns the latest time of a promise, 0 when there is none.
-func (l *ledger) latest() int64 {
-	if len(l.promises) == 0 {
-		return 0
-	}
-	return l.promises[len(l.promises)-1].at
 }
 
 // add adds a promise.

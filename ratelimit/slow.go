@@ -61,12 +61,12 @@ func (b *Bucket) claim(at int64, n int, limit time.Duration) (time.Duration, ver
 		p := promise{at: when, tokens: int64(n)}
 		b.ledger.drop(at)
 		b.ledger.add(p)
-		b.latest.Store(b.ledger.latest())
+		b.ahead.Store(true)
 		if s.used.CompareAndSwap(used, after) {
 			return delay, taken
 		}
 		b.ledger.forget(p)
-		b.latest.Store(b.ledger.latest())
+		b.ahead.Store(len(b.ledger.promises) > 0)
 	}
 }
 
@@ -128,7 +128,7 @@ func (b *Bucket) reopenLocked(s *state) {
 	case len(b.ledger.promises) == 0:
 		s.used.Store(max(b.ledger.spent, -s.full))
 	}
-	b.latest.Store(b.ledger.latest())
+	b.ahead.Store(len(b.ledger.promises) > 0)
 }
 
 // move begins to count anew, at the given time, before the figures of s grow too
