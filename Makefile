@@ -31,7 +31,8 @@ ALL         = $(addsuffix /...,$(MODULE_DIRS))
 BENCH_DIR   = $(CURDIR)/bench
 # Peers under measurement are not ours to test for races.
 RACED       = $(addsuffix /...,$(filter-out $(BENCH_DIR),$(MODULE_DIRS)))
-# The demo plays against real time: its tests come after all others, alone.
+# The demo plays against real time: its tests come after all others, alone, and those
+# that are about time run without the race detector.
 TIMED       = $(CURDIR)/cmd/breakwater/...
 # The directories, as patterns, of test files in which a line matches $(1).
 dirs_with   = { grep -rlE --include='*_test.go' --exclude-dir=.tmp --exclude-dir=bench '$(1)' . || true; } | xargs -r -n1 dirname | sort -u
@@ -97,6 +98,7 @@ unit: # The test runs of `make test`, added up.
 	@{ rc=0; \
 	  go test -json -count=1 -race $(filter-out $(TIMED),$(RACED)) || rc=1; \
 	  go test -json -count=1 -race -p 1 $(TIMED) || rc=1; \
+	  go test -json -count=1 -p 1 $(TIMED) || rc=1; \
 	  alloc=$$($(call dirs_with,^func TestAlloc)); \
 	  [ -z "$$alloc" ] || go test -json -count=1 -run '^TestAlloc' $$alloc || rc=1; \
 	  go test -json -count=1 $(BENCH_DIR)/... || rc=1; \

@@ -2,16 +2,10 @@ package main
 
 import (
 	"bytes"
-	"context"
-	"encoding/json"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-
-	"github.com/breakwater-go/breakwater/cmd/breakwater/internal/demo"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -49,40 +43,4 @@ func TestRunCommandLine(t *testing.T) {
 			}
 		})
 	}
-}
-
-// interruptedSoon returns a context that ends as one that Ctrl-C ends, after the load
-// has begun.
-func interruptedSoon(t *testing.T) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-func TestDemoInterruptedPrintsWhatItHas(t *testing.T) {
-	t.Parallel()
-	var out, errOut bytes.Buffer
-	code := run(interruptedSoon(t), []string{"demo", "--for", "1h", "--spans"}, output{Out: &out, Err: &errOut})
-	assert.Equal(t, exitInterrupted, code)
-	assert.Regexp(t, `^metrics: http://127\.0\.0\.1:\d+/metrics\n$`, errOut.String())
-	assert.Contains(t, out.String(), "time phase", "lines where there is no terminal")
-	assert.Contains(t, out.String(), "at 240 requests per second, interrupted")
-	assert.Contains(t, out.String(), "GET /price")
-}
-
-func TestDemoJSONIsAllThereIsOnStandardOutput(t *testing.T) {
-	t.Parallel()
-	var out, errOut bytes.Buffer
-	code := run(interruptedSoon(t), []string{"demo", "--json", "--seed", "7"}, output{Out: &out, Err: &errOut})
-	assert.Equal(t, exitInterrupted, code)
-	var r demo.Report
-	dec := json.NewDecoder(&out)
-	dec.DisallowUnknownFields()
-	require.NoError(t, dec.Decode(&r))
-	assert.False(t, dec.More())
-	assert.True(t, r.Interrupted)
-	assert.EqualValues(t, 7, r.Seed)
-	assert.GreaterOrEqual(t, r.Rate, 200)
-	assert.Positive(t, r.Protected.Real)
 }

@@ -1,0 +1,53 @@
+//go:build !race
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/breakwater-go/breakwater/cmd/breakwater/internal/demo"
+)
+
+// These play the demo at its full rate, one after the other; with the race detector
+// that is too much for a small machine.
+
+// interruptedSoon returns a context that ends as one that Ctrl-C ends, after the load
+// has begun.
+func interruptedSoon(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestDemoInterruptedPrintsWhatItHas(t *testing.T) {
+	var out, errOut bytes.Buffer
+	code := run(interruptedSoon(t), []string{"demo", "--for", "1h", "--spans"}, output{Out: &out, Err: &errOut})
+	assert.Equal(t, exitInterrupted, code)
+	assert.Regexp(t, `^metrics: http://127\.0\.0\.1:\d+/metrics\n$`, errOut.String())
+	assert.Contains(t, out.String(), "time phase", "lines where there is no terminal")
+	assert.Contains(t, out.String(), "at 240 requests per second, interrupted")
+	assert.Contains(t, out.String(), "GET /price")
+}
+
+func TestDemoJSONIsAllThereIsOnStandardOutput(t *testing.T) {
+	var out, errOut bytes.Buffer
+	code := run(interruptedSoon(t), []string{"demo", "--json", "--seed", "7"}, output{Out: &out, Err: &errOut})
+	assert.Equal(t, exitInterrupted, code)
+	var r demo.Report
+	dec := json.NewDecoder(&out)
+	dec.DisallowUnknownFields()
+	require.NoError(t, dec.Decode(&r))
+	assert.False(t, dec.More())
+	assert.True(t, r.Interrupted)
+	assert.EqualValues(t, 7, r.Seed)
+	assert.GreaterOrEqual(t, r.Rate, 200)
+	assert.Positive(t, r.Protected.Real)
+}
