@@ -35,7 +35,8 @@ type Snapshot struct {
 	// Latency holds the durations of all attempts that ran.
 	Latency Latency
 
-	// Policies describes each policy, outermost first.
+	// Policies describes each policy, outermost first. Once the pipeline is closed
+	// an entry of kind "pipeline" comes last, with what it has refused since.
 	Policies []PolicySnapshot
 }
 
@@ -65,19 +66,42 @@ type BreakerSnapshot struct {
 	Since      time.Time // when the state began
 	Generation uint64
 	Why        string        // why the state was entered
-	RetryAfter time.Duration // while open, time to the next probe
+	Note       string        // who and why, of the command in force
+	RetryAfter time.Duration // while open, time to the next probe; of a forced state, to its end; 0 when it has none
+
+	// Share is the share of calls that are let through: 1 while closed, 0 while open
+	// and, apart from the probes, half-open, and between them while recovering.
+	Share float64
 
 	Calls, Failures, Slow     uint64  // in the window; while half-open, of its probes
+	Consecutive               uint64  // failed calls since the last one that succeeded, when that rule is on
 	FailureRatio, SlowRatio   float64 // of the window; 0 when it is empty
 	FailureThreshold          float64 // 0 when the rule is off
 	SlowThreshold             float64 // 0 when the rule is off
+	CountThreshold            uint64  // of Failures; 0 when the rule is off
+	ConsecutiveThreshold      uint64  // 0 when the rule is off
 	MinCalls                  uint64
 	ProbesInFlight, MaxProbes int
 	Opened                    uint64 // how often it opened since the start
+
+	// While Observing, by command, the breaker decides and lets through what it would
+	// refuse. Spared counts those calls since the start.
+	Observing bool
+	Spared    uint64
+
+	// Of a keyed breaker; all 0 otherwise. State is then that of the key which is
+	// worst off, and the figures are sums over all keys.
+	Keys, MaxKeys         int    // in the table, and at most
+	OpenKeys, MaxOpenKeys int    // open or half-open, and at most at the present number of keys
+	Evicted               uint64 // keys that have left the table since the start
+	Capped                uint64 // openings that MaxOpenKeys has prevented
 }
 
-// BreakerStates lists every state a breaker can report, in the order of its cycle.
-func BreakerStates() []string { return []string{"closed", "open", "half_open"} }
+// BreakerStates lists every state a breaker can report, in the order of its cycle. A
+// throttle is throttling or closed.
+func BreakerStates() []string {
+	return []string{"closed", "open", "half_open", "recovering", "forced_open", "forced_closed", "throttling"}
+}
 
 // BulkheadSnapshot is the state of a bulkhead. What is in flight are permits of a
 // semaphore and functions on the workers of a pool; what waits are calls.
@@ -117,6 +141,56 @@ type LimiterSnapshot struct {
 	Tokens float64 // available now; negative while reserved ahead
 	Burst  float64
 	Rate   float64 // tokens per second
+
+	// At most one of these is set, for what the limiter has beside a limit.
+	Keyed    *KeyedSnapshot    // it has a limit for each key; the above is that of a new key
+	Feedback *FeedbackSnapshot // its rate follows what the dependency says
+	Load     *LoadSnapshot     // it sheds load; the above is 0
+	Limits   []PolicySnapshot  // it has several limits at once: each of them; the above is that of the scarcest
+}
+
+// KeyedSnapshot is the state of a limiter with a limit for each key.
+type KeyedSnapshot struct {
+	Keys, MaxKeys int // remembered, and at most
+	Exceptions    int // keys with a limit of their own, which are not among Keys
+
+	// Overflowed counts the calls that had to share the bucket of those for which
+	// there was no room.
+	Overflowed uint64
+
+	// Top are the keys with the most calls of late, about ten. They come from
+	// callers: show them, but do not make labels of them.
+	Top []KeySnapshot
+}
+
+// KeySnapshot is what a limiter with a limit for each key has noted of one of them.
+// Both figures are estimates.
+type KeySnapshot struct {
+	Key     string
+	Calls   uint64 // of late, refused ones included
+	Refused uint64
+}
+
+// FeedbackSnapshot is the state of a limiter whose rate follows what the dependency
+// says. Its rate now is that of the LimiterSnapshot.
+type FeedbackSnapshot struct {
+	Floor, Ceiling float64       // bounds of the rate, per second
+	Drain          time.Duration // time until calls are let in again; 0 when they are
+	Pushbacks      uint64        // answers that asked to slow down, from the start
+	Decreases      uint64        // how often the rate was lowered, from the start
+}
+
+// LoadSnapshot is the state of a limiter that sheds load.
+type LoadSnapshot struct {
+	Overloaded bool          // it sheds now
+	CPU        float64       // last reading, 1 is all there is; 0 when it is not read
+	Delay      time.Duration // last reading of the queue delay; 0 when it is not read
+	Failed     uint64        // readings that failed, from the start
+	InFlight   int
+	Limit      int           // of InFlight, while it sheds; 0 while nothing is known
+	MinLatency time.Duration // the shortest of late
+	Throughput float64       // calls per second, the highest of late
+	Shed       [4]uint64     // calls refused from the start, by priority, the lowest first
 }
 
 // RetrySnapshot is the state of a retry policy.
