@@ -142,11 +142,32 @@ type LimiterSnapshot struct {
 	Burst  float64
 	Rate   float64 // tokens per second
 
+	// Of a limiter whose callers may wait. Delay is how long one that comes now, at
+	// a cost of 1, has to, or would have to if it may not.
+	Waiting, MaxWaiters int
+	Delay               time.Duration
+
+	// Warmth is how far a limit that has to warm up has come: 0 when cold, 1 when
+	// Rate is the full one. 0 for others.
+	Warmth float64
+
 	// At most one of these is set, for what the limiter has beside a limit.
 	Keyed    *KeyedSnapshot    // it has a limit for each key; the above is that of a new key
 	Feedback *FeedbackSnapshot // its rate follows what the dependency says
 	Load     *LoadSnapshot     // it sheds load; the above is 0
 	Limits   []PolicySnapshot  // it has several limits at once: each of them; the above is that of the scarcest
+	Lanes    []LaneSnapshot    // it is divided into lanes, in this order of precedence; the above is that of all together
+}
+
+// LaneSnapshot is the state of one lane of a rate limiter.
+type LaneSnapshot struct {
+	Name                string
+	Tokens, Burst, Rate float64 // as of a limiter
+	Waiting, MaxWaiters int
+	Admitted            uint64             // calls let in
+	Rejected            [NumReasons]uint64 // calls refused, by reason
+	Yielded             uint64             // calls that were held back for another lane at first
+	Borrowed            uint64             // tokens taken from what other lanes did not need
 }
 
 // KeyedSnapshot is the state of a limiter with a limit for each key.
