@@ -1,6 +1,7 @@
 package breaker
 
 import (
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,32 +15,45 @@ import (
 // then share its state.
 //
 // In the closed state a call that succeeds costs two atomic loads on its way in and
-// out and one addition; it takes no lock, unless it is the first in its bucket of
-// the window. A call that is refused takes no lock. Failed and slow calls, and
-// probes, take a lock for a moment.
+// out and one addition, to a counter that its processor has for itself; it takes no
+// lock, unless it is the first in its bucket of the window. A call that is refused
+// takes no lock. Failed and slow calls, and probes, take a lock for a moment.
 //
 // The rules are looked at by each failed or slow call, and by the call with which
 // the window reaches MinCalls: only there can a threshold be crossed.
 type Breaker struct {
 	base  time.Time // times are nanoseconds since; the window's buckets are aligned to it
-	cfg   Config    // effective
-	rules rules
-	subs  policy.Subscribers
+	cfg   *Config   // effective
+	rules *rules
+	subs  *policy.Subscribers
 
 	// phase is what calls read. It is replaced at each change of state, under mu.
 	phase atomic.Pointer[phase]
+
+	// While observing, a call that is refused runs all the same, and counts nothing.
+	observeUntil atomic.Int64
+	spared       atomic.Uint64
 
 	mu sync.Mutex
 	m  machine
 }
 
 // phase is one generation of the breaker as the calls see it. All but refuseUntil
-// is immutable. A call that was admitted under a generation counts in the window of
-// that generation, so results that come late cannot reach a later one.
+// and what it points to is immutable. A call that was admitted under a generation
+// counts in the window of that generation, so results that come late cannot reach a
+// later one.
 type phase struct {
 	state State
-	word  uint64         // the generation, in the upper half; see wordOf
-	win   *window.Window // closed only
+	word  uint64 // the generation, in the upper half; see wordOf
+	tally *tally // of the states that count calls
+	first uint64 // the earliest generation that is counted there
+	until int64  // when time ends the state, or forever
+	ramp  *ramp  // recovering only
+
+	// quick is the tally's window if a plain call needs no more than to be added to
+	// it, with what makes a call plain at hand.
+	quick     *window.Window
+	slowAfter time.Duration
 
 	// refuseUntil mirrors machine.refuseUntil. It lets refusals, the busiest
 	// moment there is, do without the lock.
@@ -60,99 +74,49 @@ func newAt(now time.Time, name string, cfg Config) (*Breaker, error) {
 	if name != "" {
 		cfg.Name = name
 	}
-	b := &Breaker{base: now, cfg: cfg.effective()}
-	b.rules = newRules(b.cfg)
-	b.m = machine{rules: &b.rules, state: Closed, gen: 1, why: WhyStart}
-	b.publishLocked()
-	if fn := b.cfg.OnStateChange; fn != nil {
+	cfg = cfg.effective()
+	r := newRules(cfg)
+	b := newBreaker(now, &cfg, &r, new(policy.Subscribers))
+	if fn := cfg.OnStateChange; fn != nil {
 		b.subs.Subscribe(func(e policy.Event) {
-			fn(StateChange{Name: b.cfg.Name, Time: e.Time, StateChange: e.Change})
+			fn(StateChange{Name: cfg.Name, Time: e.Time, StateChange: e.Change})
 		})
 	}
 	return b, nil
 }
 
+// newBreaker takes an effective Config and its rules.
+func newBreaker(now time.Time, cfg *Config, r *rules, subs *policy.Subscribers) *Breaker {
+	b := &Breaker{base: now, cfg: cfg, rules: r, subs: subs}
+	b.m = machine{
+		rules: r,
+		seed:  rand.Uint64(), //nolint:gosec // jitter is no secret
+		state: Closed, gen: 1, first: 1, until: forever, why: WhyStart,
+	}
+	b.publishLocked()
+	return b
+}
+
 // Config returns the settings in effect, with every default filled in. A rule that
 // is off has the ratio [Off].
-func (b *Breaker) Config() Config { return b.cfg }
+func (b *Breaker) Config() Config { return *b.cfg }
 
 // State returns the state. It needs no traffic to be right: an open breaker whose
-// OpenFor has passed is half-open.
+// time has passed is half-open.
 func (b *Breaker) State() State {
 	if b.phase.Load().state == Closed {
 		return Closed // which time alone does not end
 	}
-	m, _ := b.at(b.nanos(time.Now()))
+	m, _ := b.at(b.nanos(b.now()))
 	return m.state
-}
-
-// Reset closes the breaker, whatever its state, and forgets all calls. Results of
-// calls that were admitted in another state are ignored; in the closed state, calls
-// in flight count.
-func (b *Breaker) Reset() { b.reset(time.Now()) }
-
-func (b *Breaker) reset(now time.Time) {
-	ns := b.nanos(now)
-	b.mu.Lock()
-	defer b.unlock()
-	b.tickLocked(ns)
-	if b.m.state == Closed {
-		b.phase.Load().win.Reset(now)
-		return
-	}
-	b.changedLocked(b.m.enter(Closed, ns, WhyReset, window.Counts{}))
 }
 
 // Subscribe implements [policy.Emitter]: fn is told of each change of state that
 // follows, as [Config.OnStateChange] is. The returned function ends that.
 func (b *Breaker) Subscribe(fn func(policy.Event)) (cancel func()) { return b.subs.Subscribe(fn) }
 
-// Snapshot implements [policy.Snapshotter]. The figures are those of the window;
-// while half-open, of the probes that have ended; while open, those that opened the
-// breaker. Refusals are counted by the pipelines the breaker is in, not here.
-func (b *Breaker) Snapshot(now time.Time) policy.PolicySnapshot {
-	ns := b.nanos(now)
-	m, p := b.at(ns)
-	c := m.counts
-	if p.state == Closed {
-		c = p.win.Counts(now)
-	}
-	s := &policy.BreakerSnapshot{
-		State:            m.state.String(),
-		Since:            b.base.Add(time.Duration(m.since)),
-		Generation:       m.gen,
-		Why:              m.why,
-		Calls:            c.Calls,
-		Failures:         c.Failures,
-		Slow:             c.Slow,
-		FailureRatio:     share(c.Failures, c.Calls),
-		SlowRatio:        share(c.Slow, c.Calls),
-		FailureThreshold: b.rules.failureAt,
-		SlowThreshold:    b.rules.slowAt,
-		MinCalls:         b.rules.minCalls,
-		ProbesInFlight:   len(m.leases),
-		MaxProbes:        b.rules.probes,
-		Opened:           m.opened,
-	}
-	if m.state == Open {
-		s.RetryAfter = time.Duration(m.until - ns)
-	}
-	return policy.PolicySnapshot{Name: b.cfg.Name, Kind: kind, Shadow: b.cfg.Shadow, Breaker: s}
-}
-
-// at returns the machine as it is at ns, with what time alone has changed since the
-// phase, which is the one of the last call. Nothing is changed: ns may be a time to
-// come.
-func (b *Breaker) at(ns int64) (machine, *phase) {
-	b.mu.Lock()
-	m, p := b.m.peek(), b.phase.Load()
-	b.mu.Unlock()
-	for {
-		if _, moved := m.tick(ns); !moved {
-			return m, p
-		}
-	}
-}
+// ghost is the word of a call that would have been refused. No generation has it.
+const ghost = 0
 
 // enter admits a call and returns the word that leave wants back, or refuses it. It
 // is the whole of the breaker but for the clock.
@@ -162,52 +126,100 @@ func (b *Breaker) enter(now time.Time) (word uint64, refused *policy.RejectedErr
 		return p.word, nil
 	}
 	ns := b.nanos(now)
+	if word, refused = b.ask(p, ns); refused != nil && b.observes(ns) {
+		b.spared.Add(1)
+		return ghost, nil
+	}
+	return word, refused
+}
+
+// observes reports whether refusals have no effect.
+func (b *Breaker) observes(ns int64) bool { return ns < b.observeUntil.Load() }
+
+// ask is enter for a breaker that was not closed when it was last looked at.
+func (b *Breaker) ask(p *phase, ns int64) (word uint64, refused *policy.RejectedError) {
 	if until := p.refuseUntil.Load(); ns < until {
 		return 0, p.refusal(until - ns)
+	}
+	if ns < p.until && p.state.counts() {
+		return p.admit(b.rules, ns)
 	}
 	b.mu.Lock()
 	defer b.unlock()
 	b.tickLocked(ns)
 	p = b.phase.Load()
-	switch p.state {
-	case Closed: // by time alone, or by another call just now
-		return p.word, nil
-	case HalfOpen:
+	switch {
+	case p.state.counts(): // by time alone, or by another call just now
+		return p.admit(b.rules, ns)
+	case p.state == HalfOpen:
 		if id, ok := b.m.admit(ns); ok {
 			return p.word | uint64(id), nil
 		}
-	case Open:
 	}
-	return 0, p.refusal(b.m.refuseUntil() - ns)
+	return 0, p.refusal(p.until - ns)
 }
 
-// refusal returns the error of a call that comes so many nanoseconds too early.
+// admit decides about a call in a state that counts calls.
+func (p *phase) admit(r *rules, ns int64) (word uint64, refused *policy.RejectedError) {
+	if p.ramp != nil && !p.ramp.admit(r, ns) {
+		return 0, p.refusal(0)
+	}
+	return p.word, nil
+}
+
+// refusal makes the error of a call that is refused; left is the time until the state
+// ends.
 func (p *phase) refusal(left int64) *policy.RejectedError {
-	if p.state == HalfOpen {
-		// A probe may end at any moment, so when to come again is not known.
-		return &policy.RejectedError{Policy: kind, Reason: policy.ReasonProbes, Err: ErrOpen}
+	re := &policy.RejectedError{Policy: kind, Err: ErrOpen}
+	switch p.state {
+	case Open:
+		re.Reason, re.RetryAfter = policy.ReasonOpen, time.Duration(left)
+	case ForcedOpen:
+		re.Reason = policy.ReasonForced
+		if p.until != forever {
+			re.RetryAfter = time.Duration(left)
+		}
+	default:
+		// A probe may end at any moment, and the next call on the ramp may be let
+		// through, so when to come again is not known.
+		re.Reason = policy.ReasonProbes
 	}
-	return &policy.RejectedError{
-		Policy: kind, Reason: policy.ReasonOpen, RetryAfter: time.Duration(left), Err: ErrOpen,
+	return re
+}
+
+// covers reports whether a call that was admitted with the word counts in the tally of
+// p, which there is.
+func (p *phase) covers(word uint64) bool {
+	if p.word == word {
+		return true
 	}
+	gen, last := generationOf(word), generationOf(p.word)
+	return uint32(word) == 0 && word != ghost && uint32(last-gen) <= uint32(last-p.first) //nolint:gosec // modulo 2^32, as generations are
 }
 
 // leave ends a call that enter admitted. It reports whether the outcome came too
 // late to count: the state the call was admitted in has passed, or its time as a
 // probe.
 func (b *Breaker) leave(word uint64, stripe uint32, now time.Time, o policy.Outcome) (late bool) {
-	c := b.rules.judge(o)
 	p := b.phase.Load()
-	if p.state == Closed && p.word == word {
-		switch c {
-		case plain:
-			if p.win.Add(now, stripe) {
-				b.decide(p, now, p.win.Counts(now))
-			}
-		case window.Counts{}:
-		default:
-			b.decide(p, now, p.win.Record(now, c))
+	if p.word == word && p.quick != nil && o.Kind.IsAnswer() && o.Duration <= p.slowAfter {
+		if p.quick.Add(now, stripe) {
+			b.decide(p.tally, now, p.quick.Counts(now), 0)
 		}
+		return false
+	}
+	return b.settle(p, word, stripe, now, o)
+}
+
+// settle is leave for a call that is not plain, or that was admitted under another
+// phase than p.
+func (b *Breaker) settle(p *phase, word uint64, stripe uint32, now time.Time, o policy.Outcome) (late bool) {
+	c := b.rules.judge(o)
+	if p.tally != nil && p.covers(word) {
+		b.count(p.tally, stripe, now, c, o)
+		return false
+	}
+	if word == ghost {
 		return false
 	}
 	if generationOf(p.word) != generationOf(word) {
@@ -220,45 +232,87 @@ func (b *Breaker) leave(word uint64, stripe uint32, now time.Time, o policy.Outc
 	if generationOf(b.phase.Load().word) != generationOf(word) {
 		return c.Calls > 0
 	}
-	ch, changed, known := b.m.settle(uint32(word), ns, c) //nolint:gosec // the lower half
+	ch, changed, known := b.m.settle(uint32(word), ns, c, o) //nolint:gosec // the lower half
 	if changed {
 		b.changedLocked(ch)
 	}
 	return !known && c.Calls > 0
 }
 
+// count adds a call that ended to the tally, and opens the breaker if that reaches a
+// rule.
+func (b *Breaker) count(t *tally, stripe uint32, now time.Time, c window.Counts, o policy.Outcome) {
+	switch {
+	case c == plain:
+		// Nothing is written while there is nothing to end, so that calls which
+		// succeed do not fight for the line.
+		if b.rules.consecutive != 0 && t.row.Load() != 0 {
+			t.row.Store(0)
+		}
+		if t.add(now, stripe) {
+			b.decide(t, now, t.counts(now), 0)
+		}
+	case c.Failures > 0:
+		row := b.failed(t, now, o)
+		b.decide(t, now, t.record(now, c), row)
+	case c.Calls > 0:
+		if o.Kind.IsAnswer() {
+			t.row.Store(0)
+		}
+		b.decide(t, now, t.record(now, c), 0)
+	}
+}
+
+// failed notes what a failed call says besides having failed, and returns the number
+// of failed calls in a row.
+func (b *Breaker) failed(t *tally, now time.Time, o policy.Outcome) (row uint64) {
+	if o.Pushback > 0 {
+		t.wish(addTime(b.nanos(now), int64(o.Pushback)))
+	}
+	if b.rules.consecutive == 0 {
+		return 0
+	}
+	return t.row.Add(1)
+}
+
 // amend counts a failure for a call that was left as a success before.
-func (b *Breaker) amend(word uint64, now time.Time) {
+func (b *Breaker) amend(word uint64, now time.Time, o policy.Outcome) {
 	p := b.phase.Load()
-	if generationOf(p.word) != generationOf(word) {
+	if t := p.tally; t != nil && p.covers(word) {
+		row := b.failed(t, now, o)
+		b.decide(t, now, t.amend(now), row)
 		return
 	}
-	if p.state == Closed {
-		b.decide(p, now, p.win.Amend(now))
+	if generationOf(p.word) != generationOf(word) {
 		return
 	}
 	ns := b.nanos(now)
 	b.mu.Lock()
 	defer b.unlock()
 	b.tickLocked(ns)
-	if generationOf(b.phase.Load().word) == generationOf(word) {
-		if ch, changed := b.m.amend(ns); changed {
+	if b.m.state == HalfOpen && generationOf(b.phase.Load().word) == generationOf(word) {
+		if ch, changed := b.m.amend(ns, o); changed {
 			b.changedLocked(ch)
 		}
 	}
 }
 
-// decide opens the breaker if it is still in the phase that the figures are of, and
-// they reach a rule.
-func (b *Breaker) decide(p *phase, now time.Time, c window.Counts) {
-	if !b.rules.tripped(c) {
+// decide opens the breaker if it still counts calls in t, and the figures reach a
+// rule.
+func (b *Breaker) decide(t *tally, now time.Time, c window.Counts, row uint64) {
+	because := b.rules.verdict(c, row)
+	if because.why == "" {
 		return
 	}
+	ns := b.nanos(now)
 	b.mu.Lock()
 	defer b.unlock()
-	if b.phase.Load() == p {
-		b.changedLocked(b.m.trip(b.nanos(now), c))
+	b.tickLocked(ns)
+	if b.phase.Load().tally != t || b.m.state == ForcedClosed {
+		return
 	}
+	b.m.notBefore = t.notBefore.Load()
+	b.changedLocked(b.m.open(ns, because, c))
 }
 
 // unlock gives b.mu back and delivers what was queued under it.
@@ -295,21 +349,41 @@ func (b *Breaker) changedLocked(ch change) {
 		Time:   b.base.Add(time.Duration(ch.at)),
 		Policy: b.cfg.Name,
 		Change: policy.StateChange{
-			From: ch.from.String(), To: ch.to.String(), Why: ch.why, Generation: ch.gen,
+			From: ch.from.String(), To: ch.to.String(), Why: ch.because.why, Generation: ch.gen, Note: ch.note,
 			Calls: ch.counts.Calls, Failures: ch.counts.Failures, Slow: ch.counts.Slow,
-			Ratio: ch.ratio, Threshold: ch.threshold,
-			RetryAfter: time.Duration(ch.retryAfter),
+			Ratio: ch.because.figure, Threshold: ch.because.limit,
+			RetryAfter: time.Duration(ch.ends),
 		},
 	})
 }
 
-// publishLocked replaces the phase. It requires that b.mu is held.
+// publishLocked makes the machine's state the one that calls see. It requires that
+// b.mu is held.
 func (b *Breaker) publishLocked() {
-	p := &phase{state: b.m.state, word: wordOf(b.m.gen)}
-	if p.state == Closed {
-		p.win = window.New(b.base, b.cfg.Window, b.cfg.Buckets).Watch(b.rules.minCalls)
+	m, old := &b.m, b.phase.Load()
+	until := int64(0)
+	if m.observing {
+		until = m.observeUntil
 	}
-	p.refuseUntil.Store(b.m.refuseUntil()) // before anyone sees it
+	b.observeUntil.Store(until)
+	if old != nil && old.word == wordOf(m.gen) {
+		return // only a command has begun or ended
+	}
+	p := &phase{state: m.state, word: wordOf(m.gen), first: m.first, until: m.until}
+	switch {
+	case !m.state.counts():
+	case old != nil && old.tally != nil && old.first == m.first:
+		p.tally = old.tally
+	default:
+		p.tally = newTally(b.base, b.cfg, b.rules.minCalls)
+	}
+	if p.tally != nil && b.rules.consecutive == 0 {
+		p.quick, p.slowAfter = p.tally.time, b.rules.slowAfter
+	}
+	if m.state == Recovering {
+		p.ramp = &ramp{begin: m.since}
+	}
+	p.refuseUntil.Store(m.refuseUntil()) // before anyone sees it
 	b.phase.Store(p)
 }
 

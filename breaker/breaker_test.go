@@ -106,6 +106,72 @@ func TestBreakerScripts(t *testing.T) {
 			{at: 0, do: ok, n: 249, want: breaker.Closed},
 			{at: 0, do: fail, want: breaker.Open},
 		}},
+		{"a p99 rule", breaker.Config{SlowAfter: 100 * ms, SlowRatio: 0.01, MinCalls: 200, Window: time.Hour}, []step{
+			{at: time.Second, do: ok, n: 998, want: breaker.Closed},
+			{at: 2 * time.Second, do: ok, took: 101 * ms, n: 10, want: breaker.Closed}, // 10 of 1008: p99 is not slow
+			{at: 3 * time.Second, do: ok, took: 101 * ms, want: breaker.Open, why: breaker.WhySlowRatio},
+		}},
+		{"a number of failures", breaker.Config{FailureRatio: 1, FailureCount: 3, MinCalls: 100}, []step{
+			{at: 500 * ms, do: fail, n: 2, want: breaker.Closed},
+			{at: 10 * time.Second, do: ok, n: 50, want: breaker.Closed},
+			{at: 10 * time.Second, do: fail, n: 2, want: breaker.Closed}, // two have left the window
+			{at: 10 * time.Second, do: fail, want: breaker.Open, why: breaker.WhyFailureCount},
+		}},
+		{"failures in a row", breaker.Config{FailureRatio: 1, ConsecutiveFailures: 3, MinCalls: 100}, []step{
+			{at: 0, do: fail, n: 2, want: breaker.Closed},
+			{at: 0, do: ok, want: breaker.Closed},
+			{at: 0, do: policy.Timeout, n: 2, want: breaker.Closed},
+			{at: 0, do: policy.Permanent, want: breaker.Closed},
+			{at: 0, do: fail, n: 2, want: breaker.Closed},
+			{at: 0, do: policy.Canceled, n: 5, want: breaker.Closed}, // which say nothing
+			{at: time.Hour, do: policy.Busy, want: breaker.Open, why: breaker.WhyConsecutiveFailures},
+		}},
+		{"a slow success ends a row", breaker.Config{FailureRatio: 1, ConsecutiveFailures: 2, SlowAfter: 100 * ms, MinCalls: 100}, []step{
+			{at: 0, do: fail, want: breaker.Closed},
+			{at: time.Second, do: ok, took: 200 * ms, want: breaker.Closed},
+			{at: time.Second, do: fail, want: breaker.Closed},
+			{at: 2 * time.Second, do: policy.Canceled, took: 200 * ms, want: breaker.Closed}, // which is slow, and no success
+			{at: 2 * time.Second, do: fail, want: breaker.Open, why: breaker.WhyConsecutiveFailures},
+		}},
+		{"ratios are named before numbers", breaker.Config{FailureCount: 2, ConsecutiveFailures: 2, MinCalls: 2}, []step{
+			{at: 0, do: fail, n: 2, want: breaker.Open, why: breaker.WhyFailureRatio},
+		}},
+		{"the last calls", breaker.Config{LastCalls: 4, FailureRatio: 0.75}, []step{
+			{at: 0, do: fail, n: 3, want: breaker.Closed}, // MinCalls is 4
+			{at: 100 * 365 * 24 * time.Hour, do: ok, want: breaker.Open, why: breaker.WhyFailureRatio},
+		}},
+		{"the last calls, one by one", breaker.Config{LastCalls: 4, FailureRatio: 0.75}, []step{
+			{at: 0, do: fail, n: 2, want: breaker.Closed},
+			{at: 0, do: ok, n: 3, want: breaker.Closed}, // fail, ok, ok, ok
+			{at: 0, do: fail, n: 2, want: breaker.Closed},
+			{at: 0, do: fail, want: breaker.Open}, // ok, fail, fail, fail
+		}},
+		{"one failed probe is too many without a ratio", breaker.Config{FailureRatio: breaker.Off, FailureCount: 2, OpenFor: time.Second}, []step{
+			{at: 0, do: fail, n: 2, want: breaker.Open, why: breaker.WhyFailureCount},
+			{at: time.Second, do: ok, n: 2, want: breaker.HalfOpen},
+			{at: time.Second, do: fail, want: breaker.Open, why: breaker.WhyProbeFailed},
+			{at: 2 * time.Second, do: ok, n: 3, want: breaker.Closed},
+		}},
+		{"a number of successes", breaker.Config{MinCalls: 2, Probes: 5, Successes: 2, FailureRatio: 0.1, SlowAfter: 100 * ms, OpenFor: time.Second}, []step{
+			{at: 0, do: fail, n: 2, want: breaker.Open},
+			{at: time.Second, do: fail, n: 2, want: breaker.HalfOpen}, // above every ratio
+			{at: 1500 * ms, do: ok, took: 200 * ms, want: breaker.HalfOpen},
+			{at: 1500 * ms, do: ok, want: breaker.HalfOpen},
+			{at: 1500 * ms, do: ok, want: breaker.Closed, why: breaker.WhyProbesSucceeded},
+			{at: 1500 * ms, do: fail, n: 2, want: breaker.Open},
+			{at: 2500 * ms, do: ok, want: breaker.HalfOpen},
+			{at: 2500 * ms, do: fail, n: 3, want: breaker.HalfOpen},
+			{at: 3 * time.Second, do: ok, took: 200 * ms, want: breaker.Open, why: breaker.WhyProbeSlow},
+			{at: 4 * time.Second, do: fail, n: 3, want: breaker.HalfOpen},
+			{at: 4 * time.Second, do: fail, want: breaker.Open, why: breaker.WhyProbeFailed},
+		}},
+		{"a ramp", breaker.Config{MinCalls: 2, Probes: 1, OpenFor: time.Second, RampFor: 10 * time.Second}, []step{
+			{at: 0, do: fail, n: 2, want: breaker.Open},
+			{at: time.Second, do: ok, want: breaker.Recovering, why: breaker.WhyProbesSucceeded},
+			{at: 11*time.Second - 1, want: breaker.Recovering},
+			{at: 11 * time.Second, want: breaker.Closed, why: breaker.WhyRampEnded},
+			{at: 11 * time.Second, do: fail, n: 2, want: breaker.Open, why: breaker.WhyFailureRatio},
+		}},
 		{"probes that fail", breaker.Config{MinCalls: 2, Probes: 3, FailureRatio: 0.5, OpenFor: time.Second}, []step{
 			{at: 0, do: fail, n: 2, want: breaker.Open},
 			{at: time.Second, do: fail, want: breaker.HalfOpen}, // one of three

@@ -1,7 +1,6 @@
 package breaker
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -11,44 +10,74 @@ import (
 // kind is the kind of policy, and the name of a breaker that is given none.
 const kind = "breaker"
 
-// Off as a ratio turns its rule off.
+// Off turns off a rule, as its ratio, and [Config.MaxRetryAfter].
 const Off = -1
 
 // The values that zero fields of a [Config] stand for.
 const (
-	defaultRatio    = 0.5
-	defaultWindow   = 10 * time.Second
-	defaultBuckets  = 10
-	defaultMinCalls = 20
-	defaultOpenFor  = 5 * time.Second
-	defaultProbes   = 3
+	defaultRatio     = 0.5
+	defaultWindow    = 10 * time.Second
+	defaultBuckets   = 10
+	defaultMinCalls  = 20
+	defaultOpenFor   = 5 * time.Second
+	defaultProbes    = 3
+	defaultRampStart = 0.1
 
-	// defaultProbeTimeout is the least that a zero ProbeTimeout stands for.
-	defaultProbeTimeout = 10 * time.Second
+	// defaultProbeTimeout is the least that a zero ProbeTimeout stands for, and
+	// defaultMaxRetryAfter the least that a zero MaxRetryAfter does.
+	defaultProbeTimeout  = 10 * time.Second
+	defaultMaxRetryAfter = time.Minute
 )
 
 const (
-	maxBuckets = 1000
-	maxProbes  = 1000
+	maxBuckets   = 1000
+	maxLastCalls = 100_000
+	maxProbes    = 1000
 
 	// A duration below these is a number without a unit.
 	minDuration  = time.Millisecond
 	minSlowAfter = time.Microsecond
 )
 
+// Growth says how the time for which a breaker is open grows when it opens again and
+// again.
+type Growth uint8
+
+// The ways in which the open delay grows up to [Config.MaxOpenFor].
+const (
+	Exponential Growth = iota // it doubles: 1, 2, 4, 8 times OpenFor
+	Linear                    // it rises by itself: 1, 2, 3, 4 times OpenFor
+
+	numGrowths
+)
+
+// String returns "exponential" or "linear".
+func (g Growth) String() string {
+	switch g {
+	case Exponential:
+		return "exponential"
+	case Linear:
+		return "linear"
+	default:
+		return "unknown"
+	}
+}
+
 // Config configures a [Breaker]. The zero value is valid: it opens when half of at
 // least 20 calls within 10 s have failed. It can be handed to [policy.New] as it is;
 // each pipeline then gets a breaker of its own.
 //
-// Two rules look at the same window, and whichever is reached first opens the
-// breaker. Both compare exactly: a threshold of 0.1 is reached by one call of ten.
+// There are four rules, in any mix: FailureRatio, SlowRatio, FailureCount and
+// ConsecutiveFailures. All look at the same calls, and whichever is reached first
+// opens the breaker. Ratios are compared exactly: a threshold of 0.1 is reached by one
+// call of ten.
 type Config struct {
 	// Name is the instance name, unique in a pipeline and the policy label
 	// everywhere. Empty means "breaker".
 	Name string
 
 	// FailureRatio is the share of failed calls, in (0, 1], that opens the breaker.
-	// Zero means 0.5; [Off] turns the rule off, which needs the slow rule.
+	// Zero means 0.5; [Off] turns the rule off, which needs another one.
 	FailureRatio float64
 
 	// SlowAfter makes a call slow when the dependency took longer than this, at
@@ -56,32 +85,82 @@ type Config struct {
 	// caller after it was slow counts as slow too.
 	SlowAfter time.Duration
 
-	// SlowRatio is the share of slow calls, in (0, 1], that opens the breaker. Zero
-	// means 0.5 when SlowAfter is set; without SlowAfter any ratio is an error.
+	// SlowRatio is the share of slow calls, in (0, 1], that opens the breaker. It is
+	// a rule about a percentile: 0.5 opens when the median is above SlowAfter, and
+	// 0.01 when the p99 is (with a MinCalls above 100, or one slow call is enough).
+	// Zero means 0.5 when SlowAfter is set; without SlowAfter any ratio is an error.
 	// [Off] turns the rule off.
 	SlowRatio float64
 
-	// Window is the length of the sliding window, at least 1ms. Zero means 10s.
+	// FailureCount is the number of failed calls in the window that opens the
+	// breaker, whatever the number of calls; MinCalls has no part in it. It suits a
+	// dependency whose traffic is known: what is an outage at 1 call/s is noise at
+	// 1000. Zero turns the rule off.
+	FailureCount int
+
+	// ConsecutiveFailures is the number of failed calls without a success between
+	// them that opens the breaker, however far apart they are; neither the window
+	// nor MinCalls has a part in it. Zero turns the rule off.
+	ConsecutiveFailures int
+
+	// Window is the length of the sliding window, at least 1ms. Zero means 10s,
+	// unless LastCalls is set: the two exclude each other.
 	Window time.Duration
 
 	// Buckets is the number of steps in which the window slides, from 1 to 1000.
 	// The window covers its length less what its newest bucket still lacks. Zero
-	// means 10.
+	// means 10. It has no meaning with LastCalls.
 	Buckets int
 
-	// MinCalls is the number of calls the window must hold before a rule is looked
-	// at. Zero means 20. It has no part in the half-open state.
+	// LastCalls makes the window one of calls: exactly the last so many of them, up
+	// to 100,000, however old they are. Zero means that the window is one of time.
+	LastCalls int
+
+	// MinCalls is the number of calls the window must hold before a ratio is looked
+	// at. Zero means 20, or LastCalls if that is less. It has no part in the
+	// half-open state.
 	MinCalls int
 
 	// OpenFor is how long the breaker refuses before it lets probes through, at
 	// least 1ms. Zero means 5s.
 	OpenFor time.Duration
 
+	// MaxOpenFor makes that time grow, up to this, when the breaker opens again
+	// from the half-open or the recovering state, or soon after it has closed; see
+	// ForgetAfter. It must not be below OpenFor. Zero means OpenFor: no growth.
+	MaxOpenFor time.Duration
+
+	// OpenGrowth says how it grows. The zero value is [Exponential]. It needs a
+	// MaxOpenFor above OpenFor.
+	OpenGrowth Growth
+
+	// ForgetAfter is how long the breaker must have been closed for the growth to
+	// begin anew, at least 1ms. Zero means MaxOpenFor.
+	ForgetAfter time.Duration
+
+	// OpenJitter is the share, in [0, 1), of the open time that is left to chance:
+	// with 0.2 a breaker that would be open for 5s is open for 4s to 5s, so that
+	// many instances do not probe at one instant. Zero means none.
+	OpenJitter float64
+
+	// MaxRetryAfter bounds how long the breaker stays open because the dependency
+	// asked for it: a failed call's [policy.Outcome] carried a Pushback (Retry-After)
+	// beyond the end of the open time. It must not be below OpenFor. Zero means
+	// MaxOpenFor, at least 1m; [Off] means that such wishes are ignored.
+	MaxRetryAfter time.Duration
+
 	// Probes is the number of calls, from 1 to 1000, that decide in the half-open
 	// state. Not more than that many run at a time, and when that many have ended
 	// the breaker closes, unless their failures or slow calls reach a ratio: then
-	// it opens again, as soon as that is certain. Zero means 3.
+	// it opens again, as soon as that is certain. With FailureRatio [Off] and
+	// another rule for failures, one failed probe opens it. Zero means 3.
 	Probes int
+
+	// Successes is the number of probes, up to Probes, that must succeed without
+	// being slow for the breaker to close. It does so as soon as they have, and
+	// opens again as soon as they no longer can, whatever the ratios. Zero leaves
+	// the decision to the ratios.
+	Successes int
 
 	// ProbeTimeout is how long a probe may take, at least 1ms. After that its place
 	// is taken back and it counts as failed and, if there is a slow rule, slow;
@@ -89,6 +168,17 @@ type Config struct {
 	// to end slow ones use an attempt timeout. Zero means OpenFor, or 10s when that
 	// is longer.
 	ProbeTimeout time.Duration
+
+	// RampFor puts a recovering state between half-open and closed, in which the
+	// share of calls that are let through rises evenly from RampStart to all of
+	// them within this time: load returns to the dependency as a ramp and not as a
+	// step. The rules hold meanwhile. It must not be below Window, in which they
+	// look. Zero means none.
+	RampFor time.Duration
+
+	// RampStart is the share of calls, in (0, 1), with which the ramp begins. Zero
+	// means 0.1 when RampFor is set; without it any share is an error.
+	RampStart float64
 
 	// Shadow makes the breaker watch only: it decides, its decisions are counted
 	// and reported, and every call runs. Outcomes of calls it would have refused
@@ -109,52 +199,6 @@ type StateChange struct {
 	policy.StateChange
 }
 
-// Validate reports every invalid field as a [*policy.ConfigError], joined with
-// [errors.Join].
-func (c Config) Validate() error {
-	var errs []error
-	fail := func(field string, value any, want string) {
-		errs = append(errs, &policy.ConfigError{Policy: kind, Field: field, Value: value, Want: want})
-	}
-	// Ranges are written so that NaN fails.
-	if !(c.FailureRatio == Off || c.FailureRatio >= 0 && c.FailureRatio <= 1) {
-		fail("FailureRatio", c.FailureRatio, "want above 0 and at most 1 (0 means 0.5, -1 turns the rule off)")
-	}
-	if !(c.SlowRatio == Off || c.SlowRatio >= 0 && c.SlowRatio <= 1) {
-		fail("SlowRatio", c.SlowRatio, "want above 0 and at most 1 (0 means 0.5, -1 turns the rule off)")
-	} else if c.SlowRatio > 0 && c.SlowAfter == 0 {
-		fail("SlowRatio", c.SlowRatio, "has no effect without SlowAfter, which says when a call is slow")
-	}
-	if c.SlowAfter != 0 && c.SlowAfter < minSlowAfter {
-		fail("SlowAfter", c.SlowAfter, "want at least 1µs (0 turns the slow rule off)")
-	}
-	if c.FailureRatio == Off && (c.SlowRatio == Off || c.SlowAfter == 0) {
-		fail("FailureRatio", nil, "both rules are off, so the breaker would never open; set FailureRatio or SlowAfter")
-	}
-	for _, d := range []struct {
-		field, zero string
-		value       time.Duration
-	}{
-		{"Window", "10s", c.Window},
-		{"OpenFor", "5s", c.OpenFor},
-		{"ProbeTimeout", "OpenFor, at least 10s", c.ProbeTimeout},
-	} {
-		if d.value != 0 && d.value < minDuration {
-			fail(d.field, d.value, fmt.Sprintf("want at least 1ms (0 means %s)", d.zero))
-		}
-	}
-	if c.Buckets < 0 || c.Buckets > maxBuckets {
-		fail("Buckets", c.Buckets, "want from 1 to 1000 (0 means 10)")
-	}
-	if c.MinCalls < 0 {
-		fail("MinCalls", c.MinCalls, "want at least 1 (0 means 20)")
-	}
-	if c.Probes < 0 || c.Probes > maxProbes {
-		fail("Probes", c.Probes, "want from 1 to 1000 (0 means 3)")
-	}
-	return errors.Join(errs...)
-}
-
 // effective returns c with every default filled in.
 func (c Config) effective() Config {
 	c.Name = orDefault(c.Name, kind)
@@ -165,12 +209,24 @@ func (c Config) effective() Config {
 	default:
 		c.SlowRatio = orDefault(c.SlowRatio, defaultRatio)
 	}
-	c.Window = orDefault(c.Window, defaultWindow)
-	c.Buckets = orDefault(c.Buckets, defaultBuckets)
-	c.MinCalls = orDefault(c.MinCalls, defaultMinCalls)
+	if c.LastCalls == 0 {
+		c.Window = orDefault(c.Window, defaultWindow)
+		c.Buckets = orDefault(c.Buckets, defaultBuckets)
+		c.MinCalls = orDefault(c.MinCalls, defaultMinCalls)
+	} else {
+		c.MinCalls = orDefault(c.MinCalls, min(defaultMinCalls, c.LastCalls))
+	}
 	c.OpenFor = orDefault(c.OpenFor, defaultOpenFor)
+	c.MaxOpenFor = orDefault(c.MaxOpenFor, c.OpenFor)
+	if c.MaxOpenFor > c.OpenFor {
+		c.ForgetAfter = orDefault(c.ForgetAfter, c.MaxOpenFor)
+	}
+	c.MaxRetryAfter = orDefault(c.MaxRetryAfter, max(c.MaxOpenFor, defaultMaxRetryAfter))
 	c.Probes = orDefault(c.Probes, defaultProbes)
 	c.ProbeTimeout = orDefault(c.ProbeTimeout, max(c.OpenFor, defaultProbeTimeout))
+	if c.RampFor > 0 {
+		c.RampStart = orDefault(c.RampStart, defaultRampStart)
+	}
 	return c
 }
 
@@ -185,6 +241,7 @@ func orDefault[T comparable](v, zero T) T {
 // warnings returns what is likely to surprise in an effective Config.
 func (c Config) warnings() []string {
 	var ws []string
+	warn := func(format string, args ...any) { ws = append(ws, fmt.Sprintf(format, args...)) }
 	r := newRules(c)
 	for _, rule := range []struct {
 		field, what string
@@ -195,13 +252,19 @@ func (c Config) warnings() []string {
 		{"SlowRatio", "slow", c.SlowRatio, r.slow},
 	} {
 		if rule.limit.reached(1, r.minCalls) {
-			ws = append(ws, fmt.Sprintf("with MinCalls %d and %s %v a single %s call opens the breaker; raise MinCalls",
-				c.MinCalls, rule.field, rule.ratio, rule.what))
+			warn("with MinCalls %d and %s %v a single %s call opens the breaker; raise MinCalls",
+				c.MinCalls, rule.field, rule.ratio, rule.what)
 		}
 	}
+	if c.FailureCount == 1 {
+		warn("with FailureCount 1 a single failed call opens the breaker; raise it")
+	}
+	if c.ConsecutiveFailures == 1 {
+		warn("with ConsecutiveFailures 1 a single failed call opens the breaker; raise it")
+	}
 	if c.ProbeTimeout <= c.SlowAfter {
-		ws = append(ws, fmt.Sprintf("ProbeTimeout %s is not above SlowAfter %s: a probe counts as hung before it is slow",
-			c.ProbeTimeout, c.SlowAfter))
+		warn("ProbeTimeout %s is not above SlowAfter %s: a probe counts as hung before it is slow",
+			c.ProbeTimeout, c.SlowAfter)
 	}
 	return ws
 }

@@ -48,6 +48,50 @@ func TestConfigValidate(t *testing.T) {
 		{"negative durations", cfg{SlowAfter: -1, Window: -1, OpenFor: -1, ProbeTimeout: -1}, []string{"SlowAfter", "Window", "OpenFor", "ProbeTimeout"}},
 		{"endless durations", cfg{SlowAfter: math.MaxInt64, Window: math.MaxInt64, OpenFor: math.MaxInt64, ProbeTimeout: math.MaxInt64}, nil},
 		{"negative numbers", cfg{Buckets: -1, MinCalls: -1, Probes: -1}, []string{"Buckets", "MinCalls", "Probes"}},
+		{"every rule", cfg{
+			SlowAfter: time.Second, FailureCount: 5, ConsecutiveFailures: 3, LastCalls: 100, OpenGrowth: breaker.Linear,
+			MaxOpenFor: time.Minute, ForgetAfter: time.Hour, OpenJitter: 0.5, MaxRetryAfter: time.Minute,
+			Probes: 5, Successes: 5, RampFor: time.Minute, RampStart: 0.01,
+		}, nil},
+		{"a count alone", cfg{FailureRatio: breaker.Off, FailureCount: 5}, nil},
+		{"a row alone", cfg{FailureRatio: breaker.Off, ConsecutiveFailures: 5}, nil},
+		{"negative rules", cfg{FailureRatio: breaker.Off, FailureCount: -1, ConsecutiveFailures: -1}, []string{"FailureCount", "ConsecutiveFailures"}},
+		{"two kinds of window", cfg{Window: time.Second, LastCalls: 50}, []string{"LastCalls"}},
+		{"buckets of an exact window", cfg{Buckets: 10, LastCalls: 50}, []string{"Buckets"}},
+		{"more calls needed than the window holds", cfg{LastCalls: 10, MinCalls: 11, FailureCount: 12}, []string{"MinCalls", "FailureCount"}},
+		{"as many calls as the window holds", cfg{LastCalls: 10, MinCalls: 10, FailureCount: 10}, nil},
+		{"a window of calls is short", cfg{LastCalls: 1}, nil},
+		{"a window of calls is long", cfg{LastCalls: 100_000}, nil},
+		{"a window of calls is too long", cfg{LastCalls: 100_001}, []string{"LastCalls"}},
+		{"a window of minus one", cfg{LastCalls: -1}, []string{"LastCalls"}},
+		{"more successes needed than probes allowed", cfg{Probes: 2, Successes: 3}, []string{"Successes"}},
+		{"more successes needed than probes by default", cfg{Successes: 4}, []string{"Successes"}},
+		{"as many successes as probes", cfg{Successes: 3}, nil},
+		{"negative successes", cfg{Successes: -1}, []string{"Successes"}},
+		{"bad probes are reported once", cfg{Probes: -1, Successes: 2}, []string{"Probes"}},
+		{"ramp shorter than the window", cfg{Window: 10 * time.Second, RampFor: 10*time.Second - 1}, []string{"RampFor"}},
+		{"ramp shorter than the default window", cfg{RampFor: 5 * time.Second}, []string{"RampFor"}},
+		{"ramp as long as the window", cfg{RampFor: 10 * time.Second}, nil},
+		{"a window of calls has no length", cfg{LastCalls: 10, RampFor: ms}, nil},
+		{"ramp without a unit", cfg{LastCalls: 10, RampFor: 10}, []string{"RampFor"}},
+		{"ramp that begins full", cfg{RampFor: time.Minute, RampStart: 1}, []string{"RampStart"}},
+		{"ramp that begins below nothing", cfg{RampFor: time.Minute, RampStart: -0.1}, []string{"RampStart"}},
+		{"ramp that begins nowhere", cfg{RampFor: time.Minute, RampStart: math.NaN()}, []string{"RampStart"}},
+		{"start of no ramp", cfg{RampStart: 0.5}, []string{"RampStart"}},
+		{"growth that shrinks", cfg{OpenFor: time.Minute, MaxOpenFor: time.Second}, []string{"MaxOpenFor"}},
+		{"growth below the default", cfg{MaxOpenFor: time.Second}, []string{"MaxOpenFor"}},
+		{"growth to nothing more", cfg{OpenFor: time.Second, MaxOpenFor: time.Second}, nil},
+		{"kind of no growth", cfg{OpenGrowth: breaker.Linear}, []string{"OpenGrowth"}},
+		{"unknown growth", cfg{MaxOpenFor: time.Minute, OpenGrowth: 2}, []string{"OpenGrowth"}},
+		{"forgetting no growth", cfg{ForgetAfter: time.Minute}, []string{"ForgetAfter"}},
+		{"growth without a unit", cfg{OpenFor: ms, MaxOpenFor: 10, ForgetAfter: 10}, []string{"MaxOpenFor", "ForgetAfter"}},
+		{"all of it jitter", cfg{OpenJitter: 1}, []string{"OpenJitter"}},
+		{"negative jitter", cfg{OpenJitter: -0.1}, []string{"OpenJitter"}},
+		{"NaN jitter", cfg{OpenJitter: math.NaN()}, []string{"OpenJitter"}},
+		{"wishes ignored", cfg{MaxRetryAfter: breaker.Off}, nil},
+		{"wishes without a unit", cfg{MaxRetryAfter: 30}, []string{"MaxRetryAfter"}},
+		{"wishes too short to matter", cfg{MaxRetryAfter: 5*time.Second - 1}, []string{"MaxRetryAfter"}},
+		{"wishes of the same length", cfg{MaxRetryAfter: 5 * time.Second}, nil},
 		{"large numbers", cfg{Buckets: 1001, MinCalls: math.MaxInt, Probes: 1001}, []string{"Buckets", "Probes"}},
 	}
 	for _, tt := range tests {
@@ -81,7 +125,7 @@ func TestConfigErrorsReadWell(t *testing.T) {
 	require.Error(t, err)
 	assert.Equal(t, "inventory.breaker.FailureRatio: 50: want above 0 and at most 1 (0 means 0.5, -1 turns the rule off)\n"+
 		"inventory.breaker.SlowRatio: 0.5: has no effect without SlowAfter, which says when a call is slow\n"+
-		"inventory.disk.FailureRatio: both rules are off, so the breaker would never open; set FailureRatio or SlowAfter", err.Error())
+		"inventory.disk.FailureRatio: every rule is off, so the breaker would never open; set FailureRatio, SlowAfter, FailureCount or ConsecutiveFailures", err.Error())
 }
 
 func TestConfigReturnsTheEffectiveValues(t *testing.T) {
@@ -90,7 +134,8 @@ func TestConfigReturnsTheEffectiveValues(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, breaker.Config{
 		Name: "breaker", FailureRatio: 0.5, SlowRatio: breaker.Off, Window: 10 * time.Second, Buckets: 10, MinCalls: 20,
-		OpenFor: 5 * time.Second, Probes: 3, ProbeTimeout: 10 * time.Second,
+		OpenFor: 5 * time.Second, MaxOpenFor: 5 * time.Second, MaxRetryAfter: time.Minute,
+		Probes: 3, ProbeTimeout: 10 * time.Second,
 	}, b.Config())
 
 	b, err = breaker.New("", b.Config())
@@ -106,6 +151,30 @@ func TestConfigReturnsTheEffectiveValues(t *testing.T) {
 	b, err = breaker.New("", breaker.Config{Name: "other"})
 	require.NoError(t, err)
 	assert.Equal(t, "other", b.Config().Name)
+
+	b, err = breaker.New("", breaker.Config{LastCalls: 15, OpenFor: time.Minute, MaxOpenFor: time.Hour, RampFor: time.Minute})
+	require.NoError(t, err)
+	assert.Equal(t, breaker.Config{
+		Name: "breaker", FailureRatio: 0.5, SlowRatio: breaker.Off, LastCalls: 15, MinCalls: 15,
+		OpenFor: time.Minute, MaxOpenFor: time.Hour, ForgetAfter: time.Hour, MaxRetryAfter: time.Hour,
+		Probes: 3, ProbeTimeout: time.Minute, RampFor: time.Minute, RampStart: 0.1,
+	}, b.Config())
+	_, err = breaker.New("", b.Config())
+	require.NoError(t, err, "effective values are valid ones")
+
+	b, err = breaker.New("", breaker.Config{LastCalls: 100, MaxRetryAfter: breaker.Off})
+	require.NoError(t, err)
+	assert.Equal(t, 20, b.Config().MinCalls)
+	assert.Equal(t, time.Duration(breaker.Off), b.Config().MaxRetryAfter)
+	_, err = breaker.New("", b.Config())
+	require.NoError(t, err)
+}
+
+func TestGrowthNames(t *testing.T) {
+	t.Parallel()
+	assert.Equal(t, "exponential", breaker.Exponential.String())
+	assert.Equal(t, "linear", breaker.Linear.String())
+	assert.Equal(t, "unknown", breaker.Growth(2).String())
 }
 
 func TestConfigWarnings(t *testing.T) {
@@ -131,6 +200,20 @@ func TestConfigWarnings(t *testing.T) {
 			},
 		},
 		{"one call more", breaker.Config{FailureRatio: 0.1, MinCalls: 11}, nil},
+		{
+			"one failure is enough",
+			breaker.Config{FailureCount: 1, ConsecutiveFailures: 1},
+			[]string{
+				"d.breaker: with FailureCount 1 a single failed call opens the breaker; raise it",
+				"d.breaker: with ConsecutiveFailures 1 a single failed call opens the breaker; raise it",
+			},
+		},
+		{
+			"a p99 rule in a small window",
+			breaker.Config{SlowAfter: time.Second, SlowRatio: 0.01, MinCalls: 100},
+			[]string{"d.breaker: with MinCalls 100 and SlowRatio 0.01 a single slow call opens the breaker; raise MinCalls"},
+		},
+		{"a p99 rule", breaker.Config{SlowAfter: time.Second, SlowRatio: 0.01, MinCalls: 101}, nil},
 		{
 			"probes end before they are slow",
 			breaker.Config{SlowAfter: time.Minute, ProbeTimeout: time.Minute},

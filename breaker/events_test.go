@@ -85,7 +85,7 @@ func TestSnapshot(t *testing.T) {
 		}
 		want := policy.BreakerSnapshot{
 			State: "closed", Since: begin, Generation: 1, Why: breaker.WhyStart,
-			FailureThreshold: 0.5, SlowThreshold: 0.9, MinCalls: 4, MaxProbes: 2,
+			FailureThreshold: 0.5, SlowThreshold: 0.9, MinCalls: 4, MaxProbes: 2, Share: 1,
 		}
 		assert.Equal(t, want, at(0), "from the start")
 

@@ -2,6 +2,7 @@ package breaker
 
 import (
 	"context"
+	"time"
 
 	"github.com/breakwater-go/breakwater/policy"
 )
@@ -26,7 +27,7 @@ func (b *Breaker) Peek(a *policy.Attempt) error {
 		return nil
 	}
 	ns := b.nanos(a.Now())
-	if until := p.refuseUntil.Load(); ns < until {
+	if until := p.refuseUntil.Load(); ns < until && !b.observes(ns) {
 		return p.refusal(until - ns)
 	}
 	return nil
@@ -34,8 +35,9 @@ func (b *Breaker) Peek(a *policy.Attempt) error {
 
 // Enter implements [policy.Gate]. It does not wait. A refusal is a
 // [*policy.RejectedError] with [ErrOpen]: while open its reason is
-// [policy.ReasonOpen] and its RetryAfter the time to the first probe; while
-// half-open [policy.ReasonProbes], with no RetryAfter.
+// [policy.ReasonOpen] and its RetryAfter the time to the first probe; while half-open
+// or recovering [policy.ReasonProbes], with no RetryAfter; while forced open
+// [policy.ReasonForced], with the time to the end of that if it has one.
 func (b *Breaker) Enter(_ context.Context, a *policy.Attempt, slot int) error {
 	word, refused := b.enter(a.Now())
 	if refused != nil {
@@ -55,6 +57,36 @@ func (b *Breaker) Leave(a *policy.Attempt, slot int, o policy.Outcome) {
 // Amend implements [policy.Amender].
 func (b *Breaker) Amend(a *policy.Attempt, slot int, o policy.Outcome) {
 	if o.Kind.IsFailure() {
-		b.amend(a.Slot(slot).Word, a.Now())
+		b.amend(a.Slot(slot).Word, a.Now(), o)
 	}
+}
+
+// Recheck implements [policy.Rechecker]: an attempt that was queued since it entered is
+// refused if the breaker has opened meanwhile. One that has closed again lets it run,
+// and ignores what comes of it.
+func (b *Breaker) Recheck(a *policy.Attempt, slot int) error {
+	// The attempt's own time is that of its admission.
+	if refused := b.recheck(a.Slot(slot).Word, b.now()); refused != nil {
+		return refused
+	}
+	return nil
+}
+
+func (b *Breaker) recheck(word uint64, now time.Time) *policy.RejectedError {
+	p := b.phase.Load()
+	if p.state == Closed || word == ghost || p.tally != nil && p.covers(word) {
+		return nil
+	}
+	ns := b.nanos(now)
+	b.mu.Lock()
+	defer b.unlock()
+	b.tickLocked(ns)
+	p = b.phase.Load()
+	switch {
+	case p.state == Closed || p.state == ForcedClosed || b.observes(ns):
+		return nil
+	case p.state == HalfOpen && generationOf(p.word) == generationOf(word) && b.m.probe(uint32(word)) >= 0: //nolint:gosec // the lower half
+		return nil
+	}
+	return p.refusal(p.until - ns)
 }

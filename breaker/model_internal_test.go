@@ -4,10 +4,7 @@ import (
 	"math/big"
 	"slices"
 	"strconv"
-	"testing"
 	"time"
-
-	"pgregory.net/rapid"
 
 	"github.com/breakwater-go/breakwater/policy"
 )
@@ -15,18 +12,29 @@ import (
 // model is a breaker that is slow and obvious: it keeps every call that ended and
 // counts again whenever it is asked.
 type model struct {
-	cfg Config // effective
+	cfg  Config // effective
+	seed uint64
 
 	state  State
 	gen    uint64
+	first  uint64 // generation with which the list of calls began
 	since  int64
+	until  int64
 	why    string
 	opened uint64
-	until  int64 // open
+	row    int // openings in a row
 
-	calls  []modelCall // closed: ended calls; half-open: ended probes; open: what opened it
+	calls  []modelCall // ended calls; half-open: ended probes; open: what opened it
 	newest int64       // bucket of the newest call
+	failed uint64      // calls in a row that failed
+	wish   int64       // the dependency's, as a time
+	asked  uint64      // calls on the ramp
 	flying []*modelTicket
+
+	note         string
+	observing    bool
+	observeUntil int64
+	spared       uint64
 
 	log []modelChange
 }
@@ -39,48 +47,116 @@ type modelCall struct {
 type modelTicket struct {
 	gen     uint64
 	probe   bool
+	ghost   bool
 	expires int64
 }
 
 type modelChange struct {
-	from, to State
-	why      string
-	gen      uint64
-	at       int64
+	at int64
+	policy.StateChange
 }
 
-type modelFigures struct{ calls, failures, slow uint64 }
+type modelFigures struct{ calls, failures, slow, good uint64 }
 
-func newModel(cfg Config) *model { return &model{cfg: cfg.effective(), gen: 1, why: WhyStart} }
+func newModel(cfg Config, seed uint64) *model {
+	return &model{cfg: cfg.effective(), seed: seed, gen: 1, first: 1, until: forever, why: WhyStart}
+}
 
 func (m *model) bucket(ns int64) int64 {
+	if m.cfg.LastCalls > 0 {
+		return 0
+	}
 	return max(m.newest, ns/(int64(m.cfg.Window)/int64(m.cfg.Buckets)))
 }
 
-func (m *model) change(to State, at int64, why string) {
+func (m *model) counting() bool {
+	return m.state == Closed || m.state == Recovering || m.state == ForcedClosed
+}
+
+func (m *model) change(to State, at, length int64, why reason, note string) {
+	f := m.figures(at)
 	at = max(at, m.since)
-	m.log = append(m.log, modelChange{m.state, to, why, m.gen + 1, at})
-	m.state, m.gen, m.since, m.why = to, m.gen+1, at, why
-	m.flying = nil
+	ch := modelChange{at, policy.StateChange{
+		From: m.state.String(), To: to.String(), Why: why.why, Generation: m.gen + 1, Note: note,
+		Ratio: why.figure, Threshold: why.limit,
+	}}
+	switch why.why {
+	case WhyOpenPassed, WhyRampEnded, WhyForced, WhyReleased, WhyExpired, WhyReset:
+	default:
+		ch.Calls, ch.Failures, ch.Slow = f.calls, f.failures, f.slow
+	}
+	before := m.counting()
+	m.state, m.gen, m.since, m.why, m.until = to, m.gen+1, at, why.why, forever
+	m.flying, m.asked = nil, 0
+	if length != forever {
+		m.until = at + length
+		ch.RetryAfter = time.Duration(length)
+	}
+	m.log = append(m.log, ch)
 	if to == Open {
-		m.opened++
-		m.until = at + int64(m.cfg.OpenFor)
-	} else {
-		m.calls, m.newest = nil, 0
+		return // with what opened it
+	}
+	if !before || !m.counting() || why.why == WhyReset {
+		m.first, m.calls, m.newest, m.failed, m.wish = m.gen, nil, 0, 0, 0
 	}
 }
 
-func (m *model) figures(ns int64) (f modelFigures) {
-	for _, c := range m.calls {
-		if m.state == Closed && c.bucket <= m.bucket(ns)-int64(m.cfg.Buckets) {
-			continue
+// open opens the model at the given time, which begins with how long.
+func (m *model) open(at int64, why reason) {
+	at = max(at, m.since)
+	if m.state == Closed && at-m.since >= int64(m.cfg.ForgetAfter) {
+		m.row = 0
+	}
+	m.row++
+	d := int64(m.cfg.OpenFor)
+	for range m.row - 1 {
+		if m.cfg.OpenGrowth == Linear {
+			d += int64(m.cfg.OpenFor)
+		} else {
+			d *= 2
 		}
+		d = min(d, int64(m.cfg.MaxOpenFor))
+	}
+	d -= int64(float64(d) * m.cfg.OpenJitter * chance(m.seed, m.gen))
+	if asked := min(m.wish-at, int64(m.cfg.MaxRetryAfter)); m.cfg.MaxRetryAfter != Off && asked > d {
+		d = asked
+	}
+	m.opened++
+	if m.counting() { // what has left the window is not among the figures
+		m.calls = slices.Clone(m.inWindow(at))
+	}
+	m.change(Open, at, d, why, "")
+	m.wish = 0
+}
+
+// inWindow returns the calls that count.
+func (m *model) inWindow(ns int64) []modelCall {
+	if !m.counting() {
+		return m.calls
+	}
+	if n := m.cfg.LastCalls; n > 0 {
+		return m.calls[max(len(m.calls)-n, 0):]
+	}
+	var calls []modelCall
+	for _, c := range m.calls {
+		if c.bucket > m.bucket(ns)-int64(m.cfg.Buckets) {
+			calls = append(calls, c)
+		}
+	}
+	return calls
+}
+
+func (m *model) figures(ns int64) (f modelFigures) {
+	for _, c := range m.inWindow(ns) {
 		f.calls++
 		if c.failed {
 			f.failures++
 		}
 		if c.slow {
 			f.slow++
+		}
+		if !c.failed && !c.slow {
+			f.good++
 		}
 	}
 	return f
@@ -95,25 +171,56 @@ func above(part, whole uint64, limit float64) bool {
 	return new(big.Rat).SetFrac64(int64(part), int64(whole)).Cmp(l) >= 0
 }
 
+func (m *model) firstToExpire() (first *modelTicket) {
+	for _, p := range m.flying {
+		if first == nil || p.expires < first.expires {
+			first = p
+		}
+	}
+	return first
+}
+
 // pass makes the changes that time has brought about.
 func (m *model) pass(ns int64) {
 	for {
-		if m.state == Open && ns >= m.until {
-			m.change(HalfOpen, m.until, WhyOpenPassed)
-			continue
+		end := m.until
+		hung := m.firstToExpire()
+		if hung != nil {
+			end = hung.expires
 		}
-		var first *modelTicket
-		for _, p := range m.flying {
-			if p.expires <= ns && (first == nil || p.expires < first.expires) {
-				first = p
-			}
-		}
-		if m.state != HalfOpen || first == nil {
+		switch {
+		case m.observing && m.observeUntil <= ns && m.observeUntil <= end:
+			m.command(m.observeUntil, WhyExpired, m.note)
+			m.note, m.observing = "", false
+		case end > ns:
 			return
+		case hung != nil:
+			m.land(hung)
+			m.probeEnded(end, modelCall{failed: true, slow: m.cfg.SlowRatio != Off}, true)
+		case m.state == Open:
+			m.change(HalfOpen, end, forever, reason{why: WhyOpenPassed}, "")
+		case m.state == Recovering:
+			m.change(Closed, end, forever, reason{why: WhyRampEnded}, "")
+		default:
+			m.unforce(end, WhyExpired, m.note)
 		}
-		m.land(first)
-		m.probeEnded(first.expires, modelCall{failed: true, slow: m.cfg.SlowRatio != Off}, true)
 	}
+}
+
+// command logs a change that leaves the state as it is.
+func (m *model) command(at int64, why, note string) {
+	m.log = append(m.log, modelChange{max(at, m.since), policy.StateChange{
+		From: m.state.String(), To: m.state.String(), Why: why, Generation: m.gen, Note: note,
+	}})
+}
+
+func (m *model) unforce(at int64, why, note string) {
+	to := Closed
+	if m.state == ForcedOpen {
+		to = HalfOpen
+	}
+	m.change(to, at, forever, reason{why: why}, note)
+	m.note = ""
 }
 
 func (m *model) land(p *modelTicket) {
@@ -122,133 +229,143 @@ func (m *model) land(p *modelTicket) {
 
 func (m *model) probeEnded(at int64, c modelCall, hung bool) {
 	m.calls = append(m.calls, c)
-	m.verdict(at, hung)
+	m.verdict(at, c, hung)
 }
 
-func (m *model) verdict(at int64, hung bool) {
+func (m *model) verdict(at int64, last modelCall, hung bool) {
 	f, all := m.figures(at), uint64(m.cfg.Probes)
-	var why string
+	var because reason
+	limit := m.cfg.FailureRatio
+	if limit == Off && (m.cfg.FailureCount > 0 || m.cfg.ConsecutiveFailures > 0) {
+		limit = 1 / float64(all)
+	}
+	need := uint64(m.cfg.Successes)
 	switch {
-	case above(f.failures, all, m.cfg.FailureRatio):
-		why = WhyProbeFailed
-	case above(f.slow, all, m.cfg.SlowRatio):
-		why = WhyProbeSlow
-	case f.calls == all:
-		m.change(Closed, at, WhyProbesSucceeded)
+	case need > 0 && f.calls-f.good+need > all:
+		because = reason{WhyProbeSlow, float64(f.calls - f.good), float64(all - need + 1)}
+		if last.failed {
+			because.why = WhyProbeFailed
+		}
+	case need > 0 && f.good == need:
+		because.why = WhyProbesSucceeded
+	case need > 0:
 		return
+	case above(f.failures, all, limit):
+		because = reason{WhyProbeFailed, float64(f.failures) / float64(f.calls), limit}
+	case above(f.slow, all, m.cfg.SlowRatio):
+		because = reason{WhyProbeSlow, float64(f.slow) / float64(f.calls), m.cfg.SlowRatio}
+	case f.calls == all:
+		because.why = WhyProbesSucceeded
 	default:
 		return
 	}
-	if hung {
-		why = WhyProbeTimeout
+	switch {
+	case because.why != WhyProbesSucceeded && hung:
+		because.why = WhyProbeTimeout
+		m.open(at, because)
+	case because.why != WhyProbesSucceeded:
+		m.open(at, because)
+	case m.cfg.RampFor > 0:
+		m.change(Recovering, at, int64(m.cfg.RampFor), because, "")
+	default:
+		m.change(Closed, at, forever, because, "")
 	}
-	m.change(Open, at, why)
 }
 
+// begin admits a call, as a ghost when it is let through only because the breaker is
+// observing, or refuses it.
 func (m *model) begin(ns int64) (*modelTicket, policy.Reason, time.Duration) {
-	m.pass(ns)
-	switch m.state {
-	case Open:
+	t, reason, after := m.ask(ns)
+	if t == nil && m.observing && ns < m.observeUntil {
+		m.spared++
+		return &modelTicket{ghost: true}, 0, 0
+	}
+	return t, reason, after
+}
+
+func (m *model) ask(ns int64) (*modelTicket, policy.Reason, time.Duration) {
+	// A call passes the time only when it cannot do without.
+	full := m.state == HalfOpen && len(m.flying)+len(m.calls) >= m.cfg.Probes
+	switch {
+	case m.counting() && (m.state == Closed || ns < m.until):
+	case !m.counting() && m.state != HalfOpen && ns < m.until:
+	case full && ns < m.firstToExpire().expires:
+	default:
+		m.pass(ns)
+	}
+	full = m.state == HalfOpen && len(m.flying)+len(m.calls) >= m.cfg.Probes
+	switch {
+	case m.state == Open:
 		return nil, policy.ReasonOpen, time.Duration(m.until - ns)
-	case HalfOpen:
-		if len(m.flying)+len(m.calls) >= m.cfg.Probes {
-			return nil, policy.ReasonProbes, 0
-		}
+	case m.state == ForcedOpen && m.until == forever:
+		return nil, policy.ReasonForced, 0
+	case m.state == ForcedOpen:
+		return nil, policy.ReasonForced, time.Duration(m.until - ns)
+	case full:
+		return nil, policy.ReasonProbes, 0
+	case m.state == HalfOpen:
 		p := &modelTicket{gen: m.gen, probe: true, expires: max(ns, m.since) + int64(m.cfg.ProbeTimeout)}
 		m.flying = append(m.flying, p)
 		return p, 0, 0
+	case m.state == Recovering:
+		m.asked++
+		if float64(m.asked*0x9e3779b97f4a7c15)/(1<<64) >= m.share(ns) { // the golden ratio's share of 2^64
+			return nil, policy.ReasonProbes, 0
+		}
+	}
+	return &modelTicket{gen: m.gen}, 0, 0
+}
+
+func (m *model) share(ns int64) float64 {
+	switch m.state {
+	case Recovering:
+		done := min(max(float64(ns-m.since), 0), float64(m.cfg.RampFor)) / float64(m.cfg.RampFor)
+		return m.cfg.RampStart + (1-m.cfg.RampStart)*done
+	case Closed, ForcedClosed:
+		return 1
 	default:
-		return &modelTicket{gen: m.gen}, 0, 0
+		return 0
 	}
-}
-
-func (m *model) end(t *modelTicket, ns int64, o policy.Outcome) (late bool) {
-	if t.gen == m.gen && t.probe {
-		m.pass(ns) // which may end the ticket's state
-	}
-	c := modelCall{
-		failed: o.Kind == policy.Failure || o.Kind == policy.Timeout || o.Kind == policy.Busy,
-		slow:   m.cfg.SlowRatio != Off && o.Kind != policy.NotRun && o.Duration > m.cfg.SlowAfter,
-	}
-	counts := c.failed || c.slow || o.Kind == policy.Success || o.Kind == policy.Permanent
-	if t.gen != m.gen || t.probe && !slices.Contains(m.flying, t) {
-		return counts
-	}
-	m.land(t)
-	if !counts {
-		return false
-	}
-	if m.state == HalfOpen {
-		m.probeEnded(ns, c, false)
-		return false
-	}
-	m.newest = m.bucket(ns)
-	c.bucket = m.newest
-	m.calls = append(m.calls, c)
-	if f := m.figures(ns); c.failed || c.slow || f.calls == uint64(m.cfg.MinCalls) {
-		m.judge(ns, f)
-	}
-	return false
-}
-
-func (m *model) judge(ns int64, f modelFigures) {
-	switch {
-	case f.calls < uint64(m.cfg.MinCalls):
-		return
-	case above(f.failures, f.calls, m.cfg.FailureRatio):
-		m.trip(ns, WhyFailureRatio)
-	case above(f.slow, f.calls, m.cfg.SlowRatio):
-		m.trip(ns, WhySlowRatio)
-	}
-}
-
-// trip opens the model; what has left the window is not among the figures.
-func (m *model) trip(ns int64, why string) {
-	oldest := m.bucket(ns) - int64(m.cfg.Buckets) + 1
-	m.calls = slices.DeleteFunc(m.calls, func(c modelCall) bool { return c.bucket < oldest })
-	m.change(Open, ns, why)
-}
-
-func (m *model) amend(t *modelTicket, ns int64) {
-	if t.gen == m.gen && t.probe {
-		m.pass(ns)
-	}
-	if t.gen != m.gen {
-		return
-	}
-	if m.state == HalfOpen {
-		for i := range m.calls {
-			if !m.calls[i].failed {
-				m.calls[i].failed = true
-				m.verdict(ns, false)
-				return
-			}
-		}
-		return
-	}
-	m.newest = m.bucket(ns)
-	var found *modelCall
-	for i := range m.calls {
-		c := &m.calls[i]
-		if !c.failed && c.bucket > m.newest-int64(m.cfg.Buckets) && (found == nil || c.bucket > found.bucket) {
-			found = c
-		}
-	}
-	if found != nil {
-		found.failed = true
-	} else {
-		m.calls = append(m.calls, modelCall{bucket: m.newest, failed: true})
-	}
-	m.judge(ns, m.figures(ns))
 }
 
 func (m *model) reset(ns int64) {
 	m.pass(ns)
+	m.row = 0
 	if m.state != Closed {
-		m.change(Closed, ns, WhyReset)
+		if m.state == ForcedOpen || m.state == ForcedClosed {
+			m.note = ""
+		}
+		m.change(Closed, ns, forever, reason{why: WhyReset}, "")
 		return
 	}
-	m.newest, m.calls = m.bucket(ns), nil
+	m.newest, m.calls, m.failed, m.wish = m.bucket(ns), nil, 0, 0
+}
+
+func (m *model) force(s State, ns, length int64, note string) {
+	m.pass(ns)
+	m.note, m.observing = note, false
+	m.change(s, ns, length, reason{why: WhyForced}, note)
+}
+
+func (m *model) observe(ns, length int64, note string) {
+	m.release(ns, note, false)
+	m.command(ns, WhyObserved, note)
+	m.note, m.observing, m.observeUntil = note, true, forever
+	if length != forever {
+		m.observeUntil = max(ns, m.since) + length
+		m.log[len(m.log)-1].RetryAfter = time.Duration(length)
+	}
+}
+
+func (m *model) release(ns int64, note string, all bool) {
+	m.pass(ns)
+	switch {
+	case m.state == ForcedOpen || m.state == ForcedClosed:
+		m.unforce(ns, WhyReleased, note)
+	case m.observing && all:
+		m.command(ns, WhyReleased, note)
+		m.note, m.observing = "", false
+	}
 }
 
 // clone returns a model to look into the future with.
@@ -256,181 +373,4 @@ func (m *model) clone() *model {
 	c := *m
 	c.calls, c.flying, c.log = slices.Clone(m.calls), slices.Clone(m.flying), nil
 	return &c
-}
-
-// inFlight is a call that both sides have admitted.
-type inFlight struct {
-	word   uint64
-	ticket *modelTicket
-}
-
-// script draws the operations of a run: from rapid, or from the bytes of a fuzzer.
-type script interface {
-	// choose returns a number in [0, n).
-	choose(label string, n int) int
-}
-
-type rapidScript struct{ t *rapid.T }
-
-func (s rapidScript) choose(label string, n int) int { return rapid.IntRange(0, n-1).Draw(s.t, label) }
-
-var (
-	scriptKinds = []policy.Kind{
-		policy.Success, policy.Failure, policy.Success, policy.Failure, policy.Timeout, policy.Busy,
-		policy.Throttled, policy.Permanent, policy.Canceled, policy.NotRun,
-	}
-	scriptRatios = []float64{0, Off, 0.5, 0.1, 0.25, 1.0 / 3, 2.0 / 3, 0.7, 1, 0.001}
-)
-
-func scriptConfig(s script) Config {
-	cfg := Config{
-		FailureRatio: scriptRatios[s.choose("failure ratio", len(scriptRatios))],
-		Window:       time.Duration(1+s.choose("window", 40)) * 100 * time.Millisecond,
-		Buckets:      1 + s.choose("buckets", 10),
-		MinCalls:     1 + s.choose("min calls", 6),
-		OpenFor:      time.Duration(1+s.choose("open for", 20)) * 100 * time.Millisecond,
-		Probes:       1 + s.choose("probes", 4),
-		ProbeTimeout: time.Duration(1+s.choose("probe timeout", 20)) * 100 * time.Millisecond,
-	}
-	if cfg.FailureRatio == Off || s.choose("slow rule", 2) == 1 {
-		cfg.SlowAfter = 50 * time.Millisecond
-		if cfg.FailureRatio != Off {
-			cfg.SlowRatio = scriptRatios[s.choose("slow ratio", len(scriptRatios))]
-		}
-	}
-	return cfg
-}
-
-// runScript drives a breaker and its model through the same operations, and
-// compares all that can be seen after each of them.
-func runScript(t interface {
-	Fatalf(format string, args ...any)
-}, s script, steps int,
-) {
-	cfg := scriptConfig(s)
-	var log []modelChange
-	base := time.Now()
-	cfg.OnStateChange = func(c StateChange) {
-		state := func(name string) State { return State(slices.Index(policy.BreakerStates(), name)) }
-		log = append(log, modelChange{state(c.From), state(c.To), c.Why, c.Generation, int64(c.Time.Sub(base))})
-	}
-	b, err := newAt(base, "", cfg)
-	if err != nil {
-		t.Fatalf("%+v: %v", cfg, err)
-	}
-	m := newModel(cfg)
-
-	var ns int64
-	var flying, done []inFlight
-	for range steps {
-		switch s.choose("time", 12) {
-		case 0:
-			ns += int64(cfg.OpenFor)
-		case 1:
-			ns += int64(cfg.ProbeTimeout)
-		case 2:
-			ns += int64(cfg.Window)
-		case 3: // to an edge
-			w := int64(cfg.Window) / int64(cfg.Buckets)
-			ns = (ns/w + 1) * w
-		case 4: // a clock that is behind
-			ns = max(ns-int64(s.choose("back", 300))*int64(time.Millisecond), 0)
-		case 5, 6, 7, 8:
-			ns += int64(s.choose("step", 200)) * int64(time.Millisecond)
-		}
-		now := base.Add(time.Duration(ns))
-		op := s.choose("op", 12)
-		switch {
-		case op <= 4 || op <= 9 && len(flying) == 0:
-			word, refused := b.enter(now)
-			ticket, reason, after := m.begin(ns)
-			switch {
-			case (refused == nil) != (ticket != nil):
-				t.Fatalf("at %d: refused: %v, want ticket %+v, reason %v", ns, refused, ticket, reason)
-			case refused != nil && (refused.Reason != reason || refused.RetryAfter != after):
-				t.Fatalf("at %d: %v, want %v after %v", ns, refused, reason, after)
-			case refused == nil:
-				flying = append(flying, inFlight{word, ticket})
-			}
-		case op <= 9:
-			i := s.choose("which", len(flying))
-			o := policy.Outcome{
-				Kind:     scriptKinds[s.choose("kind", len(scriptKinds))],
-				Duration: time.Duration(49+s.choose("duration", 3)) * time.Millisecond,
-			}
-			f := flying[i]
-			flying = slices.Delete(flying, i, i+1)
-			if got, want := b.leave(f.word, 0, now, o), m.end(f.ticket, ns, o); got != want {
-				t.Fatalf("at %d: late %v, want %v: %+v", ns, got, want, o)
-			}
-			if o.Kind == policy.Success {
-				done = append(done, f)
-			}
-		case op == 10 && len(done) > 0:
-			i := s.choose("which", len(done))
-			f := done[i]
-			done = slices.Delete(done, i, i+1)
-			b.amend(f.word, now)
-			m.amend(f.ticket, ns)
-		case op == 11 && s.choose("reset", 8) == 0:
-			b.reset(now)
-			m.reset(ns)
-		}
-		compare(t, b, m, ns)
-		compare(t, b, m, ns+int64(s.choose("ahead", 50))*int64(100*time.Millisecond))
-		if !slices.Equal(log, m.log) {
-			t.Fatalf("at %d: told of\n%+v, want\n%+v", ns, log, m.log)
-		}
-	}
-}
-
-func compare(t interface {
-	Fatalf(format string, args ...any)
-}, b *Breaker, m *model, ns int64,
-) {
-	got := b.Snapshot(b.base.Add(time.Duration(ns))).Breaker
-	c := m.clone()
-	c.pass(ns)
-	f := c.figures(ns)
-	want := policy.BreakerSnapshot{
-		State:          c.state.String(),
-		Since:          b.base.Add(time.Duration(c.since)),
-		Generation:     c.gen,
-		Why:            c.why,
-		Calls:          f.calls,
-		Failures:       f.failures,
-		Slow:           f.slow,
-		MinCalls:       uint64(c.cfg.MinCalls),
-		ProbesInFlight: len(c.flying),
-		MaxProbes:      c.cfg.Probes,
-		Opened:         c.opened,
-	}
-	if f.calls > 0 {
-		want.FailureRatio = float64(f.failures) / float64(f.calls)
-		want.SlowRatio = float64(f.slow) / float64(f.calls)
-	}
-	if c.cfg.FailureRatio != Off {
-		want.FailureThreshold = c.cfg.FailureRatio
-	}
-	if c.cfg.SlowRatio != Off {
-		want.SlowThreshold = c.cfg.SlowRatio
-	}
-	if c.state == Open {
-		want.RetryAfter = time.Duration(c.until - ns)
-	}
-	if *got != want {
-		t.Fatalf("at %d:\n got %+v\nwant %+v", ns, *got, want)
-	}
-	if got.Failures > got.Calls || got.Slow > got.Calls || got.ProbesInFlight > got.MaxProbes {
-		t.Fatalf("at %d: figures that cannot be: %+v", ns, *got)
-	}
-}
-
-// The breaker equals its model after every step: states, generations, figures,
-// refusals, what is ignored, and the changes that are told.
-func TestBreakerEqualsModel(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(rt *rapid.T) {
-		runScript(rt, rapidScript{rt}, rapid.IntRange(1, 150).Draw(rt, "steps"))
-	})
 }

@@ -36,15 +36,16 @@ func (*noCopy) Unlock() {}
 //	kind = policy.Classify(ctx, err).Kind
 //	return err
 //
-// The error is a [*policy.RejectedError] with [ErrOpen]. It never comes in shadow
-// mode; the Permit of a call that would have been refused counts nothing.
+// The error is a [*policy.RejectedError] with [ErrOpen]. It never comes in shadow mode
+// and while observing; the Permit of a call that would have been refused counts
+// nothing.
 func (b *Breaker) Acquire() (Permit, error) {
 	now := b.now()
 	word, refused := b.enter(now)
-	if refused == nil {
+	switch {
+	case refused == nil && word != ghost:
 		return Permit{b: b, word: word, start: now}, nil
-	}
-	if b.cfg.Shadow {
+	case refused == nil || b.cfg.Shadow:
 		return Permit{}, nil
 	}
 	refused.Policy = b.cfg.Name

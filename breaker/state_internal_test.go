@@ -99,7 +99,7 @@ func TestGenerationsAreToldApart(t *testing.T) {
 	base := time.Now()
 	b, err := newAt(base, "", Config{MinCalls: 1})
 	require.NoError(t, err)
-	b.m.gen = math.MaxUint32
+	b.m.gen, b.m.first = math.MaxUint32, math.MaxUint32
 	b.publishLocked()
 	old, refused := b.enter(base)
 	require.Nil(t, refused)
@@ -121,8 +121,8 @@ func TestAmendNeverExceedsTheProbes(t *testing.T) {
 	word, refused := b.enter(now)
 	require.Nil(t, refused)
 	b.leave(word, 0, now, policy.Outcome{Kind: policy.Success})
-	b.amend(word, now)
-	b.amend(word, now)
+	b.amend(word, now, policy.Outcome{Kind: policy.Failure})
+	b.amend(word, now, policy.Outcome{Kind: policy.Failure})
 	s := b.Snapshot(now).Breaker
 	assert.Equal(t, [3]uint64{1, 1, 0}, [3]uint64{s.Calls, s.Failures, s.Slow})
 	assert.Equal(t, "half_open", s.State)
@@ -130,7 +130,11 @@ func TestAmendNeverExceedsTheProbes(t *testing.T) {
 
 func TestStateNames(t *testing.T) {
 	t.Parallel()
-	assert.Equal(t, policy.BreakerStates(), []string{Closed.String(), Open.String(), HalfOpen.String()})
-	assert.Equal(t, "unknown", State(3).String())
+	var names []string
+	for s := Closed; s <= ForcedClosed; s++ {
+		names = append(names, s.String())
+	}
+	assert.Equal(t, policy.BreakerStates(), append(names, throttling))
+	assert.Equal(t, "unknown", (ForcedClosed + 1).String())
 	assert.Zero(t, share(0, 0))
 }

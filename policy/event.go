@@ -52,14 +52,17 @@ type Event struct {
 	Change StateChange // of a state change
 }
 
-// StateChange describes a transition of a policy's state machine.
+// StateChange describes a transition of a policy's state machine. From equals To when
+// a command has changed what the policy does about its state, and not the state.
 type StateChange struct {
 	From, To   string // names of the states
 	Why        string // the rule or command behind it, from a closed set
-	Generation uint64 // number of the state that begins, rising by one each time
+	Generation uint64 // number of the state that begins, rising by one each time; that of the present state when From equals To
+	Key        string // of a keyed policy, the key whose state has changed; no label for metrics
+	Note       string // who and why, when the change was made by hand
 
 	Calls, Failures, Slow uint64        // what the policy's window held
-	Ratio, Threshold      float64       // the figure that decided and its limit; both 0 when none did
+	Ratio, Threshold      float64       // the figure that decided, a ratio or a number of calls, and its limit; both 0 when none did
 	RetryAfter            time.Duration // time until the next change that needs no traffic; 0 when there is none
 }
 

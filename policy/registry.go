@@ -85,22 +85,34 @@ func (r *Registry) Snapshot() []Snapshot {
 	return snaps
 }
 
-// Ready reports whether every breaker is closed, and in a sentence for each which
-// one is not and why. It is meant for a status page; a readiness probe that takes an
+// Ready reports whether every breaker lets all calls through, and in a sentence for
+// each which one does not and why. Breakers that only watch, and those an operator
+// holds closed, do. It is meant for a status page; a readiness probe that takes an
 // instance out of service because one dependency is away makes an outage of it.
 func (r *Registry) Ready() (ok bool, why string) {
 	var notes []string
 	for _, s := range r.Snapshot() {
 		for _, p := range s.Policies {
-			if p.Breaker == nil || p.Shadow || p.Breaker.State == "closed" {
+			b := p.Breaker
+			if b == nil || p.Shadow || b.Observing || b.State == "closed" || b.State == "forced_closed" {
 				continue
 			}
-			note := fmt.Sprintf("%s: %s is %s for %s", s.Dependency, p.Name, p.Breaker.State, s.Time.Sub(p.Breaker.Since).Round(time.Millisecond))
-			if p.Breaker.Why != "" {
-				note += " because of " + p.Breaker.Why
+			note := fmt.Sprintf("%s: %s is %s for %s", s.Dependency, p.Name, b.State, s.Time.Sub(b.Since).Round(time.Millisecond))
+			if b.Why != "" {
+				note += " because of " + b.Why
 			}
-			if p.Breaker.RetryAfter > 0 {
-				note += fmt.Sprintf("; next probe in %s", p.Breaker.RetryAfter.Round(time.Millisecond))
+			if b.Note != "" {
+				note += fmt.Sprintf(" (%s)", b.Note)
+			}
+			if b.Keys > 0 {
+				note += fmt.Sprintf("; %d of %d keys are open", b.OpenKeys, b.Keys)
+			}
+			switch {
+			case b.RetryAfter <= 0:
+			case b.State == "forced_open":
+				note += fmt.Sprintf("; that ends in %s", b.RetryAfter.Round(time.Millisecond))
+			default:
+				note += fmt.Sprintf("; next probe in %s", b.RetryAfter.Round(time.Millisecond))
 			}
 			notes = append(notes, note)
 		}
