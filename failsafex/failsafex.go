@@ -27,23 +27,54 @@ import (
 // no effect here; retry and fallback have none either. All three are refused as
 // config errors.
 func Gates[R any](name string, gates ...policy.Policy) (failsafe.Policy[R], error) {
+	// What is in Ordered must be looked at too, so it is taken apart and put together
+	// again, as New keeps the order of everything once a part of it is ordered.
+	ordered := false
+	var list []policy.Policy
 	for _, g := range gates {
-		if g == nil {
-			continue // New says so, with the name
+		if o, ok := g.(interface{ Policies() []policy.Policy }); ok {
+			ordered = true
+			list = append(list, only(o.Policies())...)
+			continue
 		}
-		// A part's own faults are reported, with all others, by New.
-		if part, err := g.BuildPolicy(); err == nil && part.Gate == nil && part.Observer == nil && part.Classify == nil {
-			return nil, &policy.ConfigError{
-				Dependency: name, Policy: part.Kind,
-				Want: "failsafe-go runs the function: only gates, observers and classifiers work here",
-			}
-		}
+		list = append(list, only([]policy.Policy{g})...)
 	}
-	p, err := policy.New(name, gates...)
+	if ordered {
+		list = []policy.Policy{policy.Ordered(list...)}
+	}
+	p, err := policy.New(name, list...)
 	if err != nil {
 		return nil, err
 	}
 	return &gatePolicy[R]{p: p}, nil
+}
+
+// only makes config errors of the policies that cannot work around a function which
+// failsafe-go runs.
+func only(policies []policy.Policy) []policy.Policy {
+	list := make([]policy.Policy, len(policies))
+	for i, p := range policies {
+		list[i] = p
+		if v := reflect.ValueOf(p); v.IsValid() && (v.Kind() != reflect.Pointer || !v.IsNil()) { // New reports the others
+			list[i] = gate{p}
+		}
+	}
+	return list
+}
+
+// gate is a policy that must be one which works here. It is built only once.
+type gate struct{ policy.Policy }
+
+// BuildPolicy implements [policy.Policy].
+func (g gate) BuildPolicy() (policy.Part, error) {
+	part, err := g.Policy.BuildPolicy()
+	if err == nil && part.Gate == nil && part.Observer == nil && part.Classify == nil {
+		err = &policy.ConfigError{
+			Policy: part.Kind,
+			Want:   "failsafe-go runs the function: only gates, observers and classifiers work here",
+		}
+	}
+	return part, err
 }
 
 // gatePolicy implements [failsafe.Policy].
@@ -57,7 +88,7 @@ func (g *gatePolicy[R]) ToExecutor(R) any { return g }
 // Apply is the part of failsafe-go's policy.Executor that its executor calls.
 func (g *gatePolicy[R]) Apply(inner func(failsafe.Execution[R]) *common.PolicyResult[R]) func(failsafe.Execution[R]) *common.PolicyResult[R] {
 	return func(exec failsafe.Execution[R]) *common.PolicyResult[R] {
-		h, err := g.p.Enter(exec.Context())
+		h, err := g.p.Enter(engine.Context(exec))
 		if err != nil {
 			return &common.PolicyResult[R]{Error: err, Done: true}
 		}

@@ -23,6 +23,7 @@ type Attempt struct {
 	ctx   context.Context //nolint:containedctx // see above
 	bound *deadlineCtx
 	total *deadlineCtx // the call's, once the attempt has outlived it
+	onEnd func()       // ends what else belongs to the attempt; nil for nearly all
 
 	entered   uint32 // bit i is set while gate i has let the attempt in
 	admitted  uint32 // bit i is set if gate i did, once all were asked
@@ -105,6 +106,10 @@ func (a *Attempt) recycle() {
 	if a.total != nil {
 		a.total.cancel(context.Canceled)
 		a.total = nil
+	}
+	if a.onEnd != nil {
+		a.onEnd()
+		a.onEnd = nil
 	}
 	a.pipe, a.plan, a.ctx, a.call = nil, nil, nil, nil
 	a.preset, a.held, a.discarded, a.noWait = false, false, false, false

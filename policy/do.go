@@ -162,9 +162,12 @@ func doFull[A, T any](ctx context.Context, p *Pipeline, span CallSpan, b body[A,
 	if len(s.plan.foreign) > 0 {
 		out, ok := s.compose(next, func() any { return v })
 		if ok {
-			if v, err = as[T](out); err != nil {
+			got, err := as[T](out)
+			if err != nil {
+				s.giveUpValue()
 				s.out, s.err = Outcome{Kind: Failure}, err
 			}
+			v = got
 		}
 	} else {
 		next(s.ctx)

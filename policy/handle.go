@@ -89,7 +89,7 @@ func (h Handle) Settle(kind Kind, pushback time.Duration) bool {
 	if !h.take(phaseOpen) {
 		return false
 	}
-	defer h.put(phaseSettled)
+	defer h.put()
 	if !kind.judges() {
 		kind = Failure
 	}
@@ -104,7 +104,7 @@ func (h Handle) Amend(kind Kind) bool {
 	if !kind.judges() || kind == Success || !h.take(phaseSettled) {
 		return false
 	}
-	defer h.put(phaseSettled)
+	defer h.put()
 	a := h.a
 	if a.outcome.Kind != Success {
 		return false
@@ -176,7 +176,8 @@ func (h Handle) take(phase uint64) bool {
 	}
 }
 
-func (h Handle) put(phase uint64) { h.a.state.Store(h.gen<<phaseBits | phase) }
+// put moves the attempt from busy to settled.
+func (h Handle) put() { h.a.state.Store(h.gen<<phaseBits | phaseSettled) }
 
 // settle judges and settles an attempt entered by hand, and counts it.
 func (h Handle) settle(err error) (counted bool) {
@@ -217,6 +218,16 @@ func (h Handle) close() {
 // retire ends the generation: every copy of the handle is dead from here on.
 func (h Handle) retire() { h.a.state.Store((h.gen + 1) << phaseBits) }
 
+// onEnd has f called when the attempt ends: now, if it has.
+func (h Handle) onEnd(f func()) {
+	if !h.take(phaseSettled) {
+		f()
+		return
+	}
+	defer h.put()
+	h.a.onEnd = f
+}
+
 // adopt leaves the total timeout of a call that has returned to its attempt, which
 // outlives it: it does not bound what follows, and its context ends with the attempt.
 // It reports false when the attempt has ended.
@@ -224,7 +235,7 @@ func (h Handle) adopt(total *deadlineCtx) bool {
 	if !h.take(phaseSettled) {
 		return false
 	}
-	defer h.put(phaseSettled)
+	defer h.put()
 	total.disarm()
 	h.a.total = total
 	return true

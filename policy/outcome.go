@@ -7,6 +7,8 @@ import (
 	"net"
 	"os"
 	"time"
+
+	"github.com/breakwater-go/breakwater/internal/engine"
 )
 
 // Kind says how an attempt ended. It is a closed set: the same value feeds the
@@ -165,7 +167,8 @@ func find[E error](err error) (found E, ok bool) {
 //   - an [*AnswerError] of a pipeline further down keeps its kind
 //   - a [*RejectedError] of a pipeline further down is [NotRun], with its
 //     retry-after as pushback: the dependency was not reached, so nobody counts it
-//   - a deadline that expired (of ctx, of the attempt, of a socket) is a [Timeout]
+//   - a deadline that expired (of ctx, of the attempt, of a socket, of a failsafe-go
+//     timeout) is a [Timeout]
 //   - an error that matches [context.Canceled] is [Canceled]
 //   - anything else is a [Failure]
 //
@@ -212,7 +215,7 @@ func isTimeout(err error) bool {
 		return true
 	}
 	ne, ok := errors.AsType[net.Error](err)
-	return ok && ne.Timeout()
+	return (ok && ne.Timeout()) || engine.IsTimeout(err)
 }
 
 // pushbackOf returns the pushback that err carries, 0 when it carries none.

@@ -472,6 +472,9 @@ func describe(part Part, now time.Time) PolicySnapshot {
 // orderedPolicies is the list of [Ordered].
 type orderedPolicies []Policy
 
+// Policies returns the list.
+func (o orderedPolicies) Policies() []Policy { return o }
+
 // BuildPolicy implements [Policy]; [New] takes the list apart instead.
 func (orderedPolicies) BuildPolicy() (Part, error) {
 	return Part{}, &ConfigError{Field: "policies", Want: "Ordered does not nest"}

@@ -3,7 +3,6 @@ package policy
 import (
 	"context"
 	"errors"
-	"reflect"
 	"sync"
 	"time"
 
@@ -39,9 +38,14 @@ type callState struct {
 	delay     time.Duration
 	scheduled bool   // another attempt was decided for and has not begun
 	asked     bool   // and the executor does not know it yet
-	fresh     bool   // an attempt was made since a foreign policy last answered
+	paid      bool   // the present attempt was decided for by the Retrier, at its cost
 	held      Handle // of the last attempt that ran, if it outlives its function
 	stop      Stop
+
+	// Of a pipeline with failsafe-go policies: a round is what they make of one
+	// decision of the Retrier, which may be no attempt at all, or several.
+	fresh bool // an attempt was made in this round
+	taken bool // what they answered in this round has been taken over
 
 	discard   func() // gives up the value of the last attempt; nil when values need no care
 	valued    bool   // the last attempt that ran came with a value
@@ -73,8 +77,8 @@ func newCallState(ctx context.Context, p *Pipeline, span CallSpan, call *Call) *
 // begin is called before each attempt.
 func (s *callState) begin() {
 	s.attempts++
-	if s.scheduled {
-		s.scheduled = false
+	s.paid, s.scheduled = s.scheduled, false
+	if s.attempts > 1 {
 		s.p.stats.first().retries.Add(1)
 	}
 }
@@ -92,7 +96,8 @@ func (s *callState) record(o Outcome, err error) {
 // refunded gives back what a further attempt cost which then did not reach the
 // dependency.
 func (s *callState) refunded() {
-	if s.attempts > 1 && s.plan.retry != nil {
+	if s.paid {
+		s.paid = false
 		s.plan.retry.Undo(s.p.clock())
 	}
 }
@@ -156,64 +161,6 @@ func (s *callState) recover(next func(context.Context)) {
 	s.interrupted()
 }
 
-// compose runs a call of a pipeline that holds failsafe-go policies: they see every
-// attempt, the first one too, and the call's own values, so the executor is put
-// together for the call. It returns the value they settled on, and whether there is
-// one.
-func (s *callState) compose(next func(context.Context), value func() any) (any, bool) {
-	var policies []failsafe.Policy[any]
-	if s.plan.retry != nil {
-		policies = append(policies, retryPolicy(
-			func(_ any, err error) *callState { s.foreign(err); return s },
-			func(failsafe.ExecutionAttempt[any]) *callState { return s },
-		))
-	}
-	for _, f := range s.plan.foreign {
-		policies = append(policies, f.Policy)
-	}
-	v, err := failsafe.With(policies...).WithContext(s.ctx).GetWithExecution(func(e failsafe.Execution[any]) (any, error) {
-		next(e.Context())
-		return value(), s.err
-	})
-	if s.ctx.Err() == nil { // otherwise the executor's error says less than the state
-		s.foreign(err)
-	}
-	s.interrupted()
-	return v, err == nil
-}
-
-// foreign takes over what the failsafe-go policies made of an attempt. Asked again
-// about the same result it changes nothing.
-func (s *callState) foreign(err error) {
-	ran := s.fresh
-	s.fresh = false
-	switch {
-	case err == nil && (s.err != nil || s.attempts == 0):
-		s.out, s.err = Outcome{Kind: Success}, nil // a value in place of an attempt's error, or of an attempt
-	case err == nil, sameError(err, s.err):
-		// the attempt's own result
-	case ran:
-		s.record(s.plan.classify(s.ctx, err), err)
-		s.ran--
-		s.fresh = false
-	default:
-		s.begin()
-		s.refunded()
-		s.out, s.err = Outcome{Kind: NotRun}, err
-	}
-}
-
-// sameError compares two errors, also those of types that do not compare.
-func sameError(a, b error) bool {
-	if a == nil || b == nil {
-		return a == nil && b == nil
-	}
-	if va, vb := reflect.ValueOf(a), reflect.ValueOf(b); !va.Comparable() || !vb.Comparable() {
-		return va.Type() == vb.Type()
-	}
-	return a == b //nolint:errorlint // identity is what is asked
-}
-
 // again asks the retry policy about the last attempt.
 func (s *callState) again() bool {
 	if s.asked {
@@ -230,7 +177,7 @@ func (s *callState) again() bool {
 		return false
 	}
 	s.delay = max(d.Delay, 0)
-	s.scheduled = true
+	s.scheduled, s.fresh, s.taken = true, false, false
 	if s.p.watched || s.span != nil {
 		s.emit(Event{Kind: EventRetry, Policy: s.plan.retryStats.name, Delay: s.delay})
 	}
@@ -238,14 +185,17 @@ func (s *callState) again() bool {
 	return true
 }
 
-// interrupted is called when no further attempt follows. One that was decided for
-// and never began gives back what it cost.
+// interrupted is called when no further attempt follows. One that was decided for and
+// never began gives back what it cost. Where the Retrier was not asked, because the
+// context had ended by then, that is why.
 func (s *callState) interrupted() {
-	if !s.scheduled {
+	switch {
+	case s.scheduled:
+		s.scheduled = false
+		s.plan.retry.Undo(s.p.clock())
+	case s.plan.retry == nil, s.out.Kind == Success, s.stop != StopNone:
 		return
 	}
-	s.scheduled = false
-	s.plan.retry.Undo(s.p.clock())
 	if errors.Is(s.ctx.Err(), context.DeadlineExceeded) {
 		s.stopped(StopDeadline)
 	} else {
