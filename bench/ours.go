@@ -30,7 +30,7 @@ func add(_ context.Context, n *int) (int, error) { return work(n) }
 // rules, semaphore, retry with a budget, fallback.
 func newPipeline() (*policy.Pipeline, error) {
 	return policy.New("dependency",
-		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1e12), Burst: 1 << 40},
+		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1e12), Burst: 1 << 30},
 		bulkhead.Semaphore{Limit: 1000},
 		breaker.Config{
 			FailureRatio: 0.5, SlowAfter: time.Second, SlowRatio: 0.5,

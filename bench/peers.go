@@ -63,7 +63,7 @@ func newFailsafe() failsafe.Executor[int] {
 	return failsafe.With[int](
 		fsfallback.NewWithResult(-1),
 		retrypolicy.NewBuilder[int]().WithMaxAttempts(3).AbortOnErrors(circuitbreaker.ErrOpen).ReturnLastFailure().Build(),
-		ratelimiter.NewBursty[int](1<<40, time.Second),
+		ratelimiter.NewBursty[int](1<<30, time.Second),
 		fsbulkhead.New[int](1000),
 		circuitbreaker.NewBuilder[int]().WithFailureRateThreshold(0.5, 20, 10*time.Second).WithDelay(time.Hour).Build(),
 	)
