@@ -47,3 +47,29 @@ func TestAllocRefused(t *testing.T) {
 	}
 	assert.InDelta(t, 1, testing.AllocsPerRun(1000, func() { _, _ = b.Acquire() }), 0)
 }
+
+// With every rule, and a window of calls.
+func TestAllocAdmittedByManyRules(t *testing.T) {
+	b := newBreaker(t, breaker.Config{
+		FailureRatio: 1, SlowAfter: time.Second, SlowRatio: 1, FailureCount: 90, ConsecutiveFailures: 90, LastCalls: 100,
+	})
+	for _, kind := range []policy.Kind{policy.Success, policy.Canceled, policy.NotRun} {
+		assert.Zero(t, testing.AllocsPerRun(1000, func() {
+			permit, err := b.Acquire()
+			if err == nil {
+				permit.Done(kind)
+			}
+		}), kind)
+	}
+}
+
+func TestAllocThrottled(t *testing.T) {
+	p := newPipeline(t, breaker.Throttle{})
+	ctx := context.Background() //nolint:usetesting // that of the test is cancelled at its end, which is beside the point here
+	fn := func(_ context.Context, v int) (int, error) { return v, nil }
+	assert.Zero(t, testing.AllocsPerRun(1000, func() {
+		if _, err := policy.DoWith(ctx, p, 1, fn); err != nil {
+			t.Error(err)
+		}
+	}))
+}

@@ -52,5 +52,6 @@ const (
 	WhyObserved            = "observed"             // no change of state: Observe has begun
 	WhyReleased            = "released"             // a command was ended by Release, or replaced
 	WhyExpired             = "expired"              // a command has ended by itself
-	WhyThrottled           = "throttled"            // of a throttle: too few calls were accepted
+	WhyThrottled           = "throttled"            // throttling: too few requests were accepted
+	WhyAccepted            = "accepted"             // closed, of a throttle: enough requests are accepted again
 )
