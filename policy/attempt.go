@@ -222,7 +222,7 @@ func (a *Attempt) leave(o Outcome, mask uint32) {
 		// The bit goes first: should Leave panic, the attempt is not left twice.
 		a.entered &^= bit
 		a.plan.gates[i].gate.Leave(a, i, o)
-		if a.slots[i].Ref != nil {
+		if a.slots[i].Ref != nil && !a.held { // a held attempt may still be amended
 			a.slots[i].Ref = nil
 		}
 	}

@@ -171,3 +171,53 @@ func TestFallbackAnsweringNothing(t *testing.T) {
 	require.NoError(t, err)
 	assert.Nil(t, m)
 }
+
+// remembering is a gate that keeps a reference in its slot and amends by it.
+type remembering struct {
+	gate
+	left, amended []any
+}
+
+func (g *remembering) BuildPolicy() (policy.Part, error) {
+	return policy.Part{Kind: "remembering", Gate: g}, nil
+}
+
+func (g *remembering) Enter(_ context.Context, a *policy.Attempt, slot int) error {
+	a.Slot(slot).Ref = g
+	return nil
+}
+
+func (g *remembering) Leave(a *policy.Attempt, slot int, _ policy.Outcome) {
+	g.left = append(g.left, a.Slot(slot).Ref)
+}
+
+func (g *remembering) Amend(a *policy.Attempt, slot int, _ policy.Outcome) {
+	g.amended = append(g.amended, a.Slot(slot).Ref)
+}
+
+// What a gate has in its slot is still there when its outcome is corrected, and gone
+// from the attempt of another call.
+func TestAmendFindsTheSlot(t *testing.T) {
+	t.Parallel()
+	g := &remembering{}
+	p := build(t, g)
+	h, err := p.Enter(t.Context())
+	require.NoError(t, err)
+	h.Settle(policy.Success, 0)
+	assert.True(t, h.Amend(policy.Failure))
+	h.Release()
+	assert.Equal(t, []any{g}, g.left)
+	assert.Equal(t, []any{g}, g.amended)
+	var stale []any
+	look := &gate{limit: 0, enter: func(_ context.Context, a *policy.Attempt) error {
+		stale = append(stale, a.Slot(0).Ref)
+		return nil
+	}}
+	for range 20 {
+		_, err = policy.Do(t.Context(), build(t, look), succeed)
+		require.NoError(t, err)
+	}
+	for _, ref := range stale {
+		assert.NotSame(t, g, ref)
+	}
+}

@@ -211,6 +211,11 @@ func (h Handle) finish() {
 
 // close ends the handle and recycles its attempt.
 func (h Handle) close() {
+	for i := range h.a.plan.gates {
+		if h.a.slots[i].Ref != nil {
+			h.a.slots[i].Ref = nil
+		}
+	}
 	h.retire()
 	h.a.recycle()
 }

@@ -44,7 +44,7 @@ type Part struct {
 
 	// RefundsOnly says that the gate's Leave has nothing to do for an attempt that
 	// ran, so that it need not be called: it only gives back what an attempt took
-	// that never ran.
+	// that never ran. Such a gate keeps no reference in its [Slot].
 	RefundsOnly bool
 
 	// Shadow says that the gate only watches: it decides, its decision is counted
