@@ -189,7 +189,7 @@ func TestCounterEqualsModel(t *testing.T) {
 					all = append(all, o.w)
 				}
 				if len(all) == 0 {
-					t.Skip("nobody to leave")
+					return // nobody to leave
 				}
 				w := rapid.SampledFrom(all).Draw(t, "waiter")
 				want := waits

@@ -94,7 +94,7 @@ func FuzzRetryAfter(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, value string, most int64) {
 		if most <= 0 {
-			t.Skip("the header is not read")
+			return // the header is not read
 		}
 		if got := retryAfter(value, now, time.Duration(most)); got < 0 || got > time.Duration(most) {
 			t.Errorf("Retry-After %q capped at %d: got %d", value, most, got)

@@ -39,7 +39,7 @@ func TestCheck(t *testing.T) {
 		{name: "an unused variable is let pass", block: "x, y := 1, 2\n"},
 		{name: "an unknown name", block: "x := 1\n\ny := missing + x\n", want: "p.md:5: undefined: missing"},
 		{name: "a wrong type", block: "var s string = shared\n", want: "p.md:3: cannot use shared"},
-		{name: "a wrong call", block: "time.Sleep(1, 2)\n", want: "too many arguments"},
+		{name: "a wrong call", block: "errors.New(1, 2)\n", want: "too many arguments"},
 		{name: "an unknown field", block: "time.Time{Hour: 3}\n", want: "unknown field Hour"},
 		{name: "an expression", block: "thing{}\n"},
 		{name: "several results", block: "if shared > 0 {\n\treturn 1, \"a\", nil\n}\nreturn 2, \"b\", errors.New(\"a\")\n"},
