@@ -171,6 +171,7 @@ func TestAdaptiveOutcomes(t *testing.T) {
 	}{
 		{name: "success", grows: true},
 		{name: "permanent", err: policy.AsPermanent(fail), grows: true},
+		{name: "timeout", err: context.DeadlineExceeded, grows: true},
 		{name: "failure", err: fail},
 		{name: "throttled", err: policy.AsThrottled(fail, 0)},
 		{name: "canceled", err: context.Canceled},

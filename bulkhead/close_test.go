@@ -167,6 +167,18 @@ func TestPipelinesShareWorkers(t *testing.T) {
 		require.NoError(t, writes.Close(t.Context()))
 		assert.Zero(t, state(w).Workers)
 
+		w = newWorkers(t, bulkhead.Pool{Workers: 1})
+		shares := make([]policy.Closer, 2)
+		for i := range shares {
+			part, err := w.BuildPolicy()
+			require.NoError(t, err)
+			shares[i] = part.Runner.(policy.Closer)
+		}
+		require.NoError(t, shares[0].Close(t.Context()))
+		require.NoError(t, shares[0].Close(t.Context()), "a share counts once")
+		_, err = policy.Do(t.Context(), newPipeline(t, w), hold(0))
+		require.NoError(t, err, "the other one is open")
+
 		own := bulkhead.Pool{Workers: 1, Queue: bulkhead.NoQueue}
 		one, two := newPipeline(t, own), newPipeline(t, own)
 		wg.Go(func() { _, _ = policy.Do(t.Context(), one, hold(time.Second)) })

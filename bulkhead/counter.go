@@ -124,20 +124,22 @@ func (c *counter) acquire(b band) bool {
 func (c *counter) overtake(keep uint32) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.takeLocked(keep)
+	_, ok := c.takeLocked(keep)
+	return ok
 }
 
-// takeLocked takes a permit if one is free. It requires that c.mu is held, and does
-// not ask who waits: by rule 2 nobody does whom this permit could go to.
-func (c *counter) takeLocked(keep uint32) bool {
+// takeLocked takes a permit if one is free; if not, it returns the word that says so.
+// It requires that c.mu is held, and does not ask who waits: by rule 2 nobody does
+// whom this permit could go to.
+func (c *counter) takeLocked(keep uint32) (full word, ok bool) {
 	for {
 		w := c.load()
 		if !w.room(keep) {
-			return false
+			return w, false
 		}
 		if c.swap(w, w+1) {
 			c.observe(w.inFlight() + 1)
-			return true
+			return w, true
 		}
 	}
 }
@@ -213,7 +215,8 @@ func (c *counter) enqueue(b band, most int) (*waiter, bool) {
 	defer c.mu.Unlock()
 	keep := c.keep(b)
 	for {
-		if c.takeLocked(keep) {
+		full, ok := c.takeLocked(keep)
+		if ok {
 			return nil, true
 		}
 		var out *entry[*waiter]
@@ -222,8 +225,7 @@ func (c *counter) enqueue(b band, most int) (*waiter, bool) {
 				return nil, false
 			}
 		}
-		w := c.load()
-		if w.room(keep) || !c.swap(w, w|queued) {
+		if !c.swap(full, full|queued) {
 			continue // a permit was given back since
 		}
 		n := &waiter{ready: make(chan struct{})}
@@ -263,7 +265,10 @@ func (c *counter) setLimit(limit int) {
 	}
 	for {
 		first := c.queue.first()
-		if first == nil || !c.takeLocked(c.keep(first.band)) {
+		if first == nil {
+			return
+		}
+		if _, ok := c.takeLocked(c.keep(first.band)); !ok {
 			return
 		}
 		c.grantLocked()

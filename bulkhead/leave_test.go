@@ -224,3 +224,33 @@ func TestWorkersGoexit(t *testing.T) {
 		atRest(t, w)
 	})
 }
+
+// pensive is a gate that takes a second to be asked again.
+type pensive struct{ spy }
+
+func (g *pensive) Recheck(*policy.Attempt, int) error { time.Sleep(time.Second); return nil }
+func (g *pensive) BuildPolicy() (policy.Part, error) {
+	return policy.Part{Kind: "pensive", Gate: g, Place: policy.PlaceBreaker}, nil
+}
+
+// A caller that wants to leave while a worker asks the gates again waits for that,
+// since they use its attempt; the function is not begun.
+func TestWorkersLeaveBeforeTheFunction(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, g := newWorkers(t, bulkhead.Pool{Workers: 1}), &pensive{}
+		p := newPipeline(t, w, g)
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		_, err := policy.Do(ctx, p, func(context.Context) (int, error) { t.Error("ran"); return 0, nil })
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, time.Second, time.Since(start))
+		assert.Len(t, g.durations, 1, "the gate was left")
+		b := state(w)
+		assert.EqualValues(t, 1, b.Expired)
+		assert.Zero(t, b.Completed)
+		assert.Zero(t, b.Abandoned)
+		atRest(t, w)
+	})
+}

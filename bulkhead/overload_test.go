@@ -109,6 +109,7 @@ func TestWorkersLIFOUnderOverload(t *testing.T) {
 		call("first", 12*time.Second)
 		call("old", 0)              // at 0 s: makes the queue cease to be empty
 		time.Sleep(8 * time.Second) // the queue has not been empty for 8 s
+		assert.False(t, state(w).Overloaded)
 		call("b", 0)                // may stay for an hour, it is told
 		time.Sleep(3 * time.Second) // 11 s: overloaded
 		assert.True(t, state(w).Overloaded)
@@ -121,4 +122,68 @@ func TestWorkersLIFOUnderOverload(t *testing.T) {
 			assert.NoError(t, told[name])
 		}
 	})
+}
+
+// Calls that come at the given times and want a second each, behind one that keeps the
+// only worker: who is told what, and when.
+func TestWorkersOverloadBoundsTheWait(t *testing.T) {
+	t.Parallel()
+	type waiting struct {
+		come, told time.Duration
+		reason     policy.Reason // 0 is none: it was served
+	}
+	tests := []struct {
+		name  string
+		busy  time.Duration
+		calls []waiting
+	}{
+		{name: "a burst", busy: 9 * time.Second, calls: []waiting{
+			{come: 0, told: 10 * time.Second},
+			{come: 8 * time.Second, told: 12 * time.Second}, // the youngest by then
+			{come: 9500 * time.Millisecond, told: 11 * time.Second},
+		}},
+		{name: "shed before it is served", busy: 20 * time.Second, calls: []waiting{
+			{come: 0, told: 20 * time.Second, reason: policy.ReasonWait},
+		}},
+		{name: "shed by a newcomer", busy: time.Minute, calls: []waiting{
+			{come: 0, told: 12 * time.Second, reason: policy.ReasonWait},
+			{come: 9 * time.Second, told: time.Minute, reason: policy.ReasonWait}, // was promised an hour, and nobody came past
+			{come: 12 * time.Second, told: 17 * time.Second, reason: policy.ReasonWait},
+		}},
+		{name: "a queue that was empty is a new one", busy: time.Minute, calls: []waiting{
+			{come: 0, told: 30 * time.Second, reason: policy.ReasonWait},
+			{come: 30 * time.Second, told: 58 * time.Second, reason: policy.ReasonWait}, // more than Target
+			{come: 58 * time.Second, told: 61 * time.Second},
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorkers(t, bulkhead.Pool{
+					Workers: 1, Queue: 10, MaxWait: time.Hour,
+					CoDel: bulkhead.CoDel{Target: 5 * time.Second, Interval: 10 * time.Second},
+				})
+				p := newPipeline(t, w)
+				start := time.Now()
+				var wg sync.WaitGroup
+				wg.Go(func() { _, _ = policy.Do(t.Context(), p, hold(tt.busy)) })
+				synctest.Wait()
+				for i, c := range tt.calls {
+					wg.Go(func() {
+						time.Sleep(c.come)
+						_, err := policy.Do(t.Context(), p, hold(time.Second))
+						if c.reason == 0 {
+							assert.NoError(t, err, "call %d", i)
+						} else {
+							assert.Equal(t, c.reason, reasonOf(t, err), "call %d", i)
+						}
+						assert.Equal(t, c.told, time.Since(start), "call %d is told", i)
+					})
+				}
+				wg.Wait()
+				atRest(t, w)
+			})
+		})
+	}
 }
