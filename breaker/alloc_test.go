@@ -73,3 +73,14 @@ func TestAllocThrottled(t *testing.T) {
 		}
 	}))
 }
+
+func TestAllocKeyed(t *testing.T) {
+	p := newPipeline(t, breaker.Keyed{})
+	ctx := policy.WithCall(context.Background(), policy.Call{Key: "host-1"}) //nolint:usetesting // that of the test is cancelled at its end, which is beside the point here
+	fn := func(_ context.Context, v int) (int, error) { return v, nil }
+	assert.Zero(t, testing.AllocsPerRun(1000, func() {
+		if _, err := policy.DoWith(ctx, p, 1, fn); err != nil {
+			t.Error(err)
+		}
+	}))
+}

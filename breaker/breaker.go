@@ -27,6 +27,10 @@ type Breaker struct {
 	rules *rules
 	subs  *policy.Subscribers
 
+	// Of one of many breakers.
+	key   string
+	owner owner
+
 	// phase is what calls read. It is replaced at each change of state, under mu.
 	phase atomic.Pointer[phase]
 
@@ -244,42 +248,43 @@ func (b *Breaker) settle(p *phase, word uint64, stripe uint32, now time.Time, o 
 func (b *Breaker) count(t *tally, stripe uint32, now time.Time, c window.Counts, o policy.Outcome) {
 	switch {
 	case c == plain:
-		// Nothing is written while there is nothing to end, so that calls which
-		// succeed do not fight for the line.
-		if b.rules.consecutive != 0 && t.row.Load() != 0 {
-			t.row.Store(0)
+		if b.rules.consecutive > 0 {
+			t.row.succeeded()
 		}
 		if t.add(now, stripe) {
 			b.decide(t, now, t.counts(now), 0)
 		}
 	case c.Failures > 0:
-		row := b.failed(t, now, o)
+		var row uint64
+		if b.rules.consecutive > 0 {
+			row = t.row.failed()
+		}
+		b.wish(t, now, o)
 		b.decide(t, now, t.record(now, c), row)
 	case c.Calls > 0:
 		if o.Kind.IsAnswer() {
-			t.row.Store(0)
+			t.row.succeeded()
 		}
 		b.decide(t, now, t.record(now, c), 0)
 	}
 }
 
-// failed notes what a failed call says besides having failed, and returns the number
-// of failed calls in a row.
-func (b *Breaker) failed(t *tally, now time.Time, o policy.Outcome) (row uint64) {
+// wish notes how long a failed call asked to be left alone.
+func (b *Breaker) wish(t *tally, now time.Time, o policy.Outcome) {
 	if o.Pushback > 0 {
 		t.wish(addTime(b.nanos(now), int64(o.Pushback)))
 	}
-	if b.rules.consecutive == 0 {
-		return 0
-	}
-	return t.row.Add(1)
 }
 
 // amend counts a failure for a call that was left as a success before.
 func (b *Breaker) amend(word uint64, now time.Time, o policy.Outcome) {
 	p := b.phase.Load()
 	if t := p.tally; t != nil && p.covers(word) {
-		row := b.failed(t, now, o)
+		var row uint64
+		if b.rules.consecutive > 0 {
+			row = t.row.amended()
+		}
+		b.wish(t, now, o)
 		b.decide(t, now, t.amend(now), row)
 		return
 	}
@@ -309,6 +314,9 @@ func (b *Breaker) decide(t *tally, now time.Time, c window.Counts, row uint64) {
 	defer b.unlock()
 	b.tickLocked(ns)
 	if b.phase.Load().tally != t || b.m.state == ForcedClosed {
+		return
+	}
+	if b.owner != nil && !b.owner.mayOpen() {
 		return
 	}
 	b.m.notBefore = t.notBefore.Load()
@@ -344,12 +352,15 @@ func (b *Breaker) tickLocked(ns int64) {
 // after the lock is given back. It requires that b.mu is held.
 func (b *Breaker) changedLocked(ch change) {
 	b.publishLocked()
+	if b.owner != nil {
+		b.owner.changed(ch, b.m.state.forced() || b.m.observing)
+	}
 	b.subs.Queue(policy.Event{
 		Kind:   policy.EventStateChange,
 		Time:   b.base.Add(time.Duration(ch.at)),
 		Policy: b.cfg.Name,
 		Change: policy.StateChange{
-			From: ch.from.String(), To: ch.to.String(), Why: ch.because.why, Generation: ch.gen, Note: ch.note,
+			From: ch.from.String(), To: ch.to.String(), Why: ch.because.why, Generation: ch.gen, Key: b.key, Note: ch.note,
 			Calls: ch.counts.Calls, Failures: ch.counts.Failures, Slow: ch.counts.Slow,
 			Ratio: ch.because.figure, Threshold: ch.because.limit,
 			RetryAfter: time.Duration(ch.ends),

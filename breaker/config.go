@@ -33,6 +33,7 @@ const (
 	maxBuckets   = 1000
 	maxLastCalls = 100_000
 	maxProbes    = 1000
+	maxRow       = 1_000_000
 
 	// A duration below these is a number without a unit.
 	minDuration  = time.Millisecond
@@ -99,8 +100,8 @@ type Config struct {
 	FailureCount int
 
 	// ConsecutiveFailures is the number of failed calls without a success between
-	// them that opens the breaker, however far apart they are; neither the window
-	// nor MinCalls has a part in it. Zero turns the rule off.
+	// them that opens the breaker, up to 1,000,000, however far apart they are;
+	// neither the window nor MinCalls has a part in it. Zero turns the rule off.
 	ConsecutiveFailures int
 
 	// Window is the length of the sliding window, at least 1ms. Zero means 10s,

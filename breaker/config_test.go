@@ -55,6 +55,8 @@ func TestConfigValidate(t *testing.T) {
 		}, nil},
 		{"a count alone", cfg{FailureRatio: breaker.Off, FailureCount: 5}, nil},
 		{"a row alone", cfg{FailureRatio: breaker.Off, ConsecutiveFailures: 5}, nil},
+		{"a row that is too long", cfg{ConsecutiveFailures: 1_000_001}, []string{"ConsecutiveFailures"}},
+		{"a row as long as it may be", cfg{ConsecutiveFailures: 1_000_000}, nil},
 		{"negative rules", cfg{FailureRatio: breaker.Off, FailureCount: -1, ConsecutiveFailures: -1}, []string{"FailureCount", "ConsecutiveFailures"}},
 		{"two kinds of window", cfg{Window: time.Second, LastCalls: 50}, []string{"LastCalls"}},
 		{"buckets of an exact window", cfg{Buckets: 10, LastCalls: 50}, []string{"Buckets"}},

@@ -27,6 +27,7 @@ type model struct {
 	calls  []modelCall // ended calls; half-open: ended probes; open: what opened it
 	newest int64       // bucket of the newest call
 	failed uint64      // calls in a row that failed
+	before uint64      // the same, which the last success has ended
 	wish   int64       // the dependency's, as a time
 	asked  uint64      // calls on the ramp
 	flying []*modelTicket
@@ -97,7 +98,7 @@ func (m *model) change(to State, at, length int64, why reason, note string) {
 		return // with what opened it
 	}
 	if !before || !m.counting() || why.why == WhyReset {
-		m.first, m.calls, m.newest, m.failed, m.wish = m.gen, nil, 0, 0, 0
+		m.first, m.calls, m.newest, m.failed, m.before, m.wish = m.gen, nil, 0, 0, 0, 0
 	}
 }
 
@@ -338,7 +339,7 @@ func (m *model) reset(ns int64) {
 		m.change(Closed, ns, forever, reason{why: WhyReset}, "")
 		return
 	}
-	m.newest, m.calls, m.failed, m.wish = m.bucket(ns), nil, 0, 0
+	m.newest, m.calls, m.failed, m.before, m.wish = m.bucket(ns), nil, 0, 0, 0
 }
 
 func (m *model) force(s State, ns, length int64, note string) {

@@ -50,9 +50,9 @@ func (m *model) ended(ns int64, c modelCall, o policy.Outcome) {
 	m.calls = append(m.calls, c)
 	switch {
 	case c.failed:
-		m.failure(ns, o)
+		m.failure(ns, o, 1)
 	case answers(o):
-		m.failed = 0
+		m.before, m.failed = m.failed, 0
 	}
 	f := m.figures(ns)
 	reached := f.calls
@@ -64,9 +64,9 @@ func (m *model) ended(ns int64, c modelCall, o policy.Outcome) {
 	}
 }
 
-func (m *model) failure(ns int64, o policy.Outcome) {
+func (m *model) failure(ns int64, o policy.Outcome, more uint64) {
 	if m.cfg.ConsecutiveFailures > 0 {
-		m.failed++
+		m.failed += more
 	}
 	if o.Pushback > 0 {
 		m.wish = max(m.wish, ns+int64(o.Pushback))
@@ -122,7 +122,8 @@ func (m *model) amend(t *modelTicket, ns int64, o policy.Outcome) {
 
 func (m *model) amendCall(ns int64, o policy.Outcome) {
 	m.newest = m.bucket(ns)
-	m.failure(ns, o)
+	m.failure(ns, o, m.before+1)
+	m.before = 0
 	from, oldest := 0, m.newest-int64(m.cfg.Buckets)+1
 	if n := m.cfg.LastCalls; n > 0 {
 		from, oldest = max(len(m.calls)-n, 0), 0

@@ -76,7 +76,7 @@ func (b *Breaker) countsAt(now time.Time, m *machine, p *phase) (window.Counts, 
 	case !m.state.counts():
 		return m.counts, 0
 	case p.tally != nil && p.first == m.first:
-		return p.tally.counts(now), p.tally.row.Load()
+		return p.tally.counts(now), p.tally.row.load()
 	}
 	return window.Counts{}, 0 // a state that no call has seen yet
 }

@@ -1,6 +1,7 @@
 package breaker
 
 import (
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -14,8 +15,8 @@ type tally struct {
 	time *window.Window
 	last *window.Last
 
-	row       atomic.Uint64 // failed calls since the last one that succeeded
-	notBefore atomic.Int64  // the latest time until which a failed call asked to be left alone
+	row       row
+	notBefore atomic.Int64 // the latest time until which a failed call asked to be left alone
 }
 
 // newTally takes an effective Config.
@@ -62,7 +63,7 @@ func (t *tally) reset(now time.Time) {
 	} else {
 		t.last.Reset(now)
 	}
-	t.row.Store(0)
+	t.row.word.Store(0)
 	t.notBefore.Store(0)
 }
 
@@ -72,6 +73,48 @@ func (t *tally) wish(until int64) {
 		old := t.notBefore.Load()
 		if until <= old || t.notBefore.CompareAndSwap(old, until) {
 			return
+		}
+	}
+}
+
+// row counts failed calls since the last one that succeeded: in the lower half of a
+// word. In the upper half are those that the last success has ended. Should that one
+// turn out a failure (a response whose body breaks off is a success until then), the
+// row goes on as if it had never ended.
+type row struct{ word atomic.Uint64 }
+
+const rowBits = 32
+
+func (r *row) load() uint64 { return r.word.Load() & math.MaxUint32 }
+
+// succeeded ends the row. It writes nothing while there is none, so that calls which
+// succeed do not fight for the line.
+func (r *row) succeeded() {
+	for {
+		w := r.word.Load()
+		if w == 0 || r.word.CompareAndSwap(w, w<<rowBits) {
+			return
+		}
+	}
+}
+
+// failed adds a call to the row and returns its length.
+func (r *row) failed() uint64 {
+	return r.change(func(now, ended uint64) (uint64, uint64) { return now + 1, ended })
+}
+
+// amended makes the last success a failure, and returns the length of the row.
+func (r *row) amended() uint64 {
+	return r.change(func(now, ended uint64) (uint64, uint64) { return now + ended + 1, 0 })
+}
+
+func (r *row) change(f func(now, ended uint64) (uint64, uint64)) uint64 {
+	for {
+		w := r.word.Load()
+		now, ended := f(w&math.MaxUint32, w>>rowBits)
+		now = min(now, math.MaxUint32)
+		if r.word.CompareAndSwap(w, ended<<rowBits|now) {
+			return now
 		}
 	}
 }

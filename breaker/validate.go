@@ -92,7 +92,7 @@ func (c Config) validateRules(f *faults) {
 		f.add("SlowAfter", c.SlowAfter, "want at least 1µs (0 turns the slow rule off)")
 	}
 	f.notNegative("FailureCount", c.FailureCount, "no such rule")
-	f.notNegative("ConsecutiveFailures", c.ConsecutiveFailures, "no such rule")
+	f.between("ConsecutiveFailures", c.ConsecutiveFailures, maxRow, "no such rule")
 	if c.FailureRatio == Off && (c.SlowRatio == Off || c.SlowAfter == 0) && c.FailureCount == 0 && c.ConsecutiveFailures == 0 {
 		f.add("FailureRatio", nil, "every rule is off, so the breaker would never open; "+
 			"set FailureRatio, SlowAfter, FailureCount or ConsecutiveFailures")
