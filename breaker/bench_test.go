@@ -67,14 +67,32 @@ func BenchmarkRefusedParallel(b *testing.B) {
 	})
 }
 
-func BenchmarkPipelineDoWith(b *testing.B) {
+func benchPipeline(b *testing.B) *policy.Pipeline {
+	b.Helper()
 	b.ReportAllocs()
 	p, err := policy.New("bench", benchBreaker(b, false))
 	if err != nil {
 		b.Fatal(err)
 	}
-	fn := func(_ context.Context, v int) (int, error) { return v, nil }
+	return p
+}
+
+func identity(_ context.Context, v int) (int, error) { return v, nil }
+
+func BenchmarkPipelineDoWith(b *testing.B) {
+	p := benchPipeline(b)
 	for b.Loop() {
-		_, _ = policy.DoWith(b.Context(), p, 1, fn)
+		_, _ = policy.DoWith(b.Context(), p, 1, identity)
 	}
+}
+
+// 32 goroutines for each processor.
+func BenchmarkPipelineDoWithParallel(b *testing.B) {
+	p := benchPipeline(b)
+	b.SetParallelism(32)
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			_, _ = policy.DoWith(b.Context(), p, 1, identity)
+		}
+	})
 }

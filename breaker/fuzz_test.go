@@ -1,6 +1,7 @@
 package breaker_test
 
 import (
+	"context"
 	"errors"
 	"math"
 	"testing"
@@ -98,6 +99,83 @@ func FuzzConfig(f *testing.F) {
 		s := b.Snapshot(time.Now()).Breaker
 		if s.Opened != 1 || s.Failures != uint64(inWindow) || s.RetryAfter > max(eff.MaxOpenFor, 0) {
 			t.Fatalf("%+v after %d failures: %+v", eff, enough, s)
+		}
+	})
+}
+
+// The same of the throttle: what it accepts lets calls through that are accepted, and
+// some of those that are not.
+func FuzzThrottleConfig(f *testing.F) {
+	f.Add(0.0, int64(0), 0, 0, 0.0, false)
+	f.Add(2.0, int64(time.Minute), 40, 1, 1.0, true)
+	f.Add(math.NaN(), int64(-1), -1, -1, math.NaN(), false)
+	f.Add(1.0, int64(math.MaxInt64), 1000, math.MaxInt, 5e-324, false)
+	f.Fuzz(func(t *testing.T, k float64, window int64, buckets, minCalls int, maxRejection float64, ignore bool) {
+		cfg := breaker.Throttle{
+			K: k, Window: time.Duration(window), Buckets: buckets, MinCalls: minCalls, MaxRejection: maxRejection, IgnoreRefusals: ignore,
+		}
+		th, err := breaker.NewThrottle("fuzz", cfg)
+		if valid := cfg.Validate(); (valid == nil) != (err == nil) {
+			t.Fatalf("Validate says %v, New %v", valid, err)
+		}
+		if err != nil {
+			if _, ok := errors.AsType[*policy.ConfigError](err); !ok {
+				t.Fatalf("%v is no ConfigError", err)
+			}
+			return
+		}
+		if err := th.Config().Validate(); err != nil {
+			t.Fatalf("the effective values of %+v are invalid: %v", cfg, err)
+		}
+		p, err := policy.New("fuzz", th)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 50 {
+			if _, err := policy.Do(t.Context(), p, func(context.Context) (int, error) { return i, nil }); err != nil {
+				t.Fatalf("%+v refused a call although all were accepted: %v", cfg, err)
+			}
+		}
+		for i := range 200 {
+			_, _ = policy.Do(t.Context(), p, func(context.Context) (int, error) { return i, errDown })
+		}
+		if s := th.Snapshot(time.Now()).Breaker; !(s.Share >= 0 && s.Share <= 1) || s.Failures > s.Calls {
+			t.Fatalf("%+v: %+v", cfg, s)
+		}
+	})
+}
+
+// The same of the keyed breaker: what it accepts is bounded.
+func FuzzKeyedConfig(f *testing.F) {
+	f.Add(0, int64(0), 0.0, int64(0))
+	f.Add(3, int64(time.Minute), 0.5, int64(time.Second))
+	f.Add(-1, int64(-1), math.NaN(), int64(-1))
+	f.Add(100_000, int64(math.MaxInt64), 5e-324, int64(math.MaxInt64))
+	f.Fuzz(func(t *testing.T, maxKeys int, ttl int64, share float64, window int64) {
+		cfg := breaker.Keyed{
+			Config:  breaker.Config{Window: time.Duration(window), ConsecutiveFailures: 1},
+			MaxKeys: maxKeys, TTL: time.Duration(ttl), MaxOpenShare: share,
+		}
+		k, err := breaker.NewKeyed("fuzz", cfg)
+		if valid := cfg.Validate(); (valid == nil) != (err == nil) {
+			t.Fatalf("Validate says %v, New %v", valid, err)
+		}
+		if err != nil {
+			return
+		}
+		if err := k.Config().Validate(); err != nil {
+			t.Fatalf("the effective values of %+v are invalid: %v", cfg, err)
+		}
+		for i := range 20 {
+			permit, err := k.Get(string(rune('a' + i))).Acquire()
+			if err != nil {
+				t.Fatal(err)
+			}
+			permit.Done(policy.Failure)
+			s := k.Snapshot(time.Now()).Breaker
+			if s.Keys > s.MaxKeys || s.OpenKeys > max(s.MaxOpenKeys, 1) && s.Evicted == 0 || s.OpenKeys == 0 {
+				t.Fatalf("%+v: %+v", cfg, s)
+			}
 		}
 	})
 }
