@@ -4,6 +4,7 @@ import (
 	"math/big"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/breakwater-go/breakwater/policy"
@@ -168,9 +169,16 @@ func above(part, whole uint64, limit float64) bool {
 	if limit == Off || whole == 0 {
 		return false
 	}
-	l, _ := new(big.Rat).SetString(strconv.FormatFloat(limit, 'g', -1, 64))
-	return new(big.Rat).SetFrac64(int64(part), int64(whole)).Cmp(l) >= 0
+	l, ok := limits.Load(limit)
+	if !ok {
+		r, _ := new(big.Rat).SetString(strconv.FormatFloat(limit, 'g', -1, 64))
+		l, _ = limits.LoadOrStore(limit, r)
+	}
+	return new(big.Rat).SetFrac64(int64(part), int64(whole)).Cmp(l.(*big.Rat)) >= 0
 }
+
+// limits holds the few ratios that scripts are made of, since reading one takes long.
+var limits sync.Map
 
 func (m *model) firstToExpire() (first *modelTicket) {
 	for _, p := range m.flying {
