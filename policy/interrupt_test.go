@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,7 +11,44 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/breakwater-go/breakwater/policy"
+	"github.com/breakwater-go/breakwater/retry"
 )
+
+// A function that is canceled by something of its own has not been given up by its
+// caller, with a retry policy as without one.
+func TestCanceledOfItsOwnIsNotTheCallers(t *testing.T) {
+	t.Parallel()
+	own := fmt.Errorf("stream: %w", context.Canceled)
+	for name, policies := range map[string][]policy.Policy{
+		"plain":   nil,
+		"retried": {retry.Config{}},
+		"bounded": {retry.Config{}, policy.Timeouts{Total: time.Hour}},
+	} {
+		calls := 0
+		_, err := policy.Do(t.Context(), build(t, policies...), func(context.Context) (int, error) { calls++; return 0, own })
+		assert.Equal(t, own, err, name) //nolint:testifylint // identity
+		assert.Equal(t, 1, calls, name)
+	}
+}
+
+// unsure is a retry policy that stops for a reason which does not exist.
+type unsure struct{ retrier }
+
+func (u *unsure) BuildPolicy() (policy.Part, error) {
+	return policy.Part{Kind: "retry", Retry: u}, nil
+}
+
+func (u *unsure) Decide(policy.RetryState) policy.Decision {
+	return policy.Decision{Stop: policy.NumStops}
+}
+
+func TestUnknownStopIsNoIndex(t *testing.T) {
+	t.Parallel()
+	p := build(t, &unsure{})
+	_, err := policy.Do(t.Context(), p, fail)
+	assert.Equal(t, errBoom, err) //nolint:testifylint // identity
+	assert.Equal(t, uint64(1), p.Snapshot().Policies[0].Retry.Stopped[policy.StopOutcome])
+}
 
 // A later attempt that ends with its context is counted like a first one that does.
 func TestStopIsCountedWhenALaterAttemptEndsWithTheContext(t *testing.T) {

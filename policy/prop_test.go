@@ -45,12 +45,12 @@ type item struct {
 
 // counting is a gate that counts what it let in, and refuses now and then.
 type counting struct {
-	name                               string
-	place                              int
-	shadow, holds, refundsOnly, slow   bool
-	refuse                             []bool // by attempt, in turn
-	mu                                 sync.Mutex
-	n, entered, left, refunded, waited int
+	name                             string
+	place                            int
+	shadow, holds, refundsOnly, slow bool
+	refuse                           []bool // by attempt, in turn
+	mu                               sync.Mutex
+	n, entered, left, refunded       int
 }
 
 func (g *counting) BuildPolicy() (policy.Part, error) {

@@ -172,6 +172,9 @@ func (s *callState) again() bool {
 		Now: s.p.clock(), Started: s.started, Deadline: deadline,
 		Attempt: s.attempts, Outcome: s.out, Err: s.err, LastDelay: s.delay, Call: s.call,
 	})
+	if d.Stop >= NumStops {
+		d.Stop = StopOutcome
+	}
 	if d.Stop != StopNone {
 		s.stopped(d.Stop)
 		return false
@@ -256,6 +259,8 @@ func (s *callState) result() error {
 				gave.Stop = StopDeadline
 			}
 		}
+	case s.stop == StopCanceled && ctxErr == nil:
+		return s.err // the function was canceled, and not by its caller
 	case s.stop == StopCanceled:
 		gave.Cause = ctxErr
 	case s.stop == StopDeadline:
