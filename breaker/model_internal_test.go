@@ -105,6 +105,12 @@ func (m *model) change(to State, at, length int64, why reason, note string) {
 
 // open opens the model at the given time, which begins with how long.
 func (m *model) open(at int64, why reason) {
+	if m.counting() { // what has left the window is not among the figures
+		m.calls = slices.Clone(m.inWindow(at))
+		for i := range m.calls {
+			m.calls[i].bucket = forever // a clock that is behind has decided
+		}
+	}
 	at = max(at, m.since)
 	if m.state == Closed && at-m.since >= int64(m.cfg.ForgetAfter) {
 		m.row = 0
@@ -124,9 +130,6 @@ func (m *model) open(at int64, why reason) {
 		d = asked
 	}
 	m.opened++
-	if m.counting() { // what has left the window is not among the figures
-		m.calls = slices.Clone(m.inWindow(at))
-	}
 	m.change(Open, at, d, why, "")
 	m.wish = 0
 }
