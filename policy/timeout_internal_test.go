@@ -2,8 +2,10 @@ package policy
 
 import (
 	"context"
+	"math"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -143,5 +145,89 @@ func TestDeadlineCtxDisarm(t *testing.T) {
 		c.expire()
 		c.disarm()
 		require.ErrorIs(t, c.Err(), context.DeadlineExceeded, "a deadline that has passed is not taken back")
+	})
+}
+
+// Whoever ends it, and whatever is asked of it meanwhile, a context ends once, and each
+// function that follows it runs once or is stopped.
+func TestDeadlineCtxConcurrentSafe(t *testing.T) {
+	t.Parallel()
+	for round := range 60 {
+		synctest.Test(t, func(t *testing.T) {
+			parent, cancelParent := context.WithCancel(t.Context())
+			defer cancelParent()
+			outer := newDeadlineCtx(parent, time.Now().Add(5*time.Millisecond))
+			c := newDeadlineCtx(outer, time.Now().Add(4*time.Millisecond))
+			var wg sync.WaitGroup
+			var ran, stopped, followed atomic.Int64
+			for g := range 8 {
+				wg.Go(func() {
+					for i := range 40 {
+						switch (g + i + round) % 8 {
+						case 0, 1, 2:
+							stop := c.AfterFunc(func() { ran.Add(1) })
+							followed.Add(1)
+							if i%2 == 0 && stop() {
+								stopped.Add(1)
+								assert.False(t, stop(), "stopped twice")
+							}
+						case 3:
+							child, cancel := context.WithTimeout(c, time.Duration(i)*time.Millisecond)
+							defer cancel()
+							context.AfterFunc(child, func() { assert.Error(t, child.Err()) })
+						case 4:
+							if err := c.Err(); err != nil {
+								<-c.Done()
+								assert.Equal(t, err, c.Err())
+							}
+						case 5:
+							c.Deadline()
+							time.Sleep(100 * time.Microsecond)
+						case 6:
+							if i == 35 && round%4 == 0 {
+								c.disarm()
+							}
+							if i == 30 && round%3 == 0 {
+								cancelParent()
+							}
+						case 7:
+							select {
+							case <-c.Done():
+								assert.Error(t, c.Err())
+							default:
+							}
+						}
+					}
+				})
+			}
+			wg.Wait()
+			cancelParent()
+			<-c.Done()
+			synctest.Wait()
+			assert.Equal(t, followed.Load(), ran.Load()+stopped.Load())
+			c.cancel(context.Canceled)
+			outer.cancel(context.Canceled)
+		})
+	}
+}
+
+// Bounds that no clock reaches are bounds like others.
+func TestDeadlineCtxFarAway(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for _, d := range []time.Duration{math.MaxInt64, math.MaxInt64 / 2, 1 << 60} {
+			c := newDeadlineCtx(t.Context(), time.Now().Add(d))
+			c.Done()
+			time.Sleep(24 * 365 * time.Hour)
+			require.NoError(t, c.Err())
+			_, has := c.Deadline()
+			assert.True(t, has)
+			child, stop := context.WithTimeout(c, time.Hour)
+			time.Sleep(time.Hour)
+			<-child.Done()
+			stop()
+			require.NoError(t, c.Err())
+			c.cancel(context.Canceled)
+		}
 	})
 }
