@@ -55,8 +55,7 @@ const (
 // generation is above them and rises when the attempt is recycled, so that a Handle
 // of an earlier use does nothing.
 const (
-	phaseIdle    = iota
-	phaseOpen    // entered, outcome unknown
+	phaseOpen    = iota // outcome unknown; also without a Handle, so that making one costs nothing
 	phaseSettled // outcome told, permits still held
 	phaseBusy    // somebody is moving it on
 	phaseBits    = 2
@@ -346,12 +345,11 @@ func (a *Attempt) SetOutcome(kind Kind, pushback time.Duration) {
 // panic after it, the handle does nothing.
 func (a *Attempt) Hold() Handle {
 	a.held = true
-	return a.handle(phaseBusy) // until the pipeline has settled the outcome
+	a.state.Store(a.state.Load()&^phaseMask | phaseBusy) // until the pipeline has settled the outcome
+	return a.handle()
 }
 
-// handle returns a Handle for the attempt, in the given phase.
-func (a *Attempt) handle(phase uint64) Handle {
-	gen := a.state.Load() >> phaseBits
-	a.state.Store(gen<<phaseBits | phase)
-	return Handle{a: a, gen: gen, ctx: a.ctx}
+// handle returns a Handle for the attempt.
+func (a *Attempt) handle() Handle {
+	return Handle{a: a, gen: a.state.Load() >> phaseBits, ctx: a.ctx}
 }

@@ -58,7 +58,7 @@ func (p *Pipeline) Enter(ctx context.Context) (Handle, error) {
 		return Handle{}, err
 	}
 	a.held = true
-	return a.handle(phaseOpen), nil
+	return a.handle(), nil
 }
 
 // Context returns the context that the attempt runs under. If the attempt has a
