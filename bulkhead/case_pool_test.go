@@ -105,10 +105,12 @@ func TestCaseB47NoGoroutinesLeftBehind(t *testing.T) {
 			require.LessOrEqual(t, runtime.NumGoroutine(), before+workers+2, "never more than the pool has, but for a timer that fires")
 		}
 		assert.Positive(t, refused, "a pool of %d cannot hold 100 hung calls", workers)
+		synctest.Wait() // some functions may be ending in this very moment
 		b := state(w)
 		assert.EqualValues(t, timeouts, b.Abandoned)
 		assert.Equal(t, workers, b.HighWater)
-		assert.Equal(t, workers, b.Orphans, "all that run are without a caller")
+		assert.Positive(t, b.Orphans)
+		assert.Equal(t, b.InFlight, b.Orphans, "all that run are without a caller")
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		assert.LessOrEqual(t, runtime.NumGoroutine(), before+5)
