@@ -119,7 +119,8 @@ func (b *Breaker) State() State {
 // follows, as [Config.OnStateChange] is. The returned function ends that.
 func (b *Breaker) Subscribe(fn func(policy.Event)) (cancel func()) { return b.subs.Subscribe(fn) }
 
-// ghost is the word of a call that would have been refused. No generation has it.
+// ghost is the word of a call that would have been refused. No generation has it but
+// each 2^32nd.
 const ghost = 0
 
 // enter admits a call and returns the word that leave wants back, or refuses it. It

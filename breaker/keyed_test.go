@@ -412,6 +412,26 @@ func TestKeyedGate(t *testing.T) {
 		require.ErrorIs(t, err, errDown)
 		assert.Zero(t, k.Get("e").Snapshot(time.Now()).Breaker.Calls)
 
+		// A breaker that was kept although its key was forgotten does not open, and
+		// is no longer counted.
+		old := k.Get("old")
+		permits := make([]breaker.Permit, 5)
+		for i := range permits {
+			permits[i], err = old.Acquire()
+			require.NoError(t, err)
+		}
+		before := *snapshot(t, p, "keyed_breaker").Breaker
+		require.True(t, k.Remove("old"))
+		for i := range permits {
+			require.True(t, permits[i].Done(policy.Failure))
+		}
+		assert.Equal(t, breaker.Closed, old.State())
+		old.ForceOpen("ann", 0)
+		after := *snapshot(t, p, "keyed_breaker").Breaker
+		assert.Equal(t, before.OpenKeys, after.OpenKeys)
+		assert.Equal(t, before.Keys-1, after.Keys)
+		assert.Equal(t, before.Capped, after.Capped)
+
 		// Commands for one key, and for one that only watches.
 		k.Get("f").Observe("ann", 0)
 		for range 20 {

@@ -225,12 +225,10 @@ func (e *keyEntry) mayOpen() bool {
 	t := e.t
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	switch {
-	case e.gone: // nobody asks it any more
+	if e.gone { // nobody asks it any more
 		return false
-	case e.isOpen:
-		return true
-	case t.open+1 > t.maxOpenLocked():
+	}
+	if t.open+1 > t.maxOpenLocked() {
 		t.capped++
 		return false
 	}

@@ -199,6 +199,11 @@ func TestThrottleShadowAndAmend(t *testing.T) {
 		assert.Greater(t, s.Rejected[policy.ReasonOpen], uint64(700))
 		assert.InDelta(t, 0.1, s.Breaker.Share, 1e-9)
 
+		asked := 0
+		p = newPipeline(t, breaker.Throttle{MinCalls: 1, MaxRejection: 1}, waiting{&asked})
+		offer(t.Context(), t, p, 100, 1000)
+		assert.Equal(t, 100, asked, "chance cannot be foretold, so every call waits")
+
 		p = newPipeline(t, breaker.Throttle{MinCalls: 20})
 		for i := range 20 {
 			h, err := p.Enter(t.Context())
