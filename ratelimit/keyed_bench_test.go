@@ -1,0 +1,106 @@
+package ratelimit_test
+
+import (
+	"hash/maphash"
+	"math/rand/v2"
+	"runtime"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/breakwater-go/breakwater/ratelimit"
+)
+
+// plainMap is the least that a limit per key can be made of: a map for each of 64
+// shards, a lock, and a figure per key. It is what [ratelimit.Buckets] are compared to.
+type plainMap struct {
+	seed   maphash.Seed
+	shards [64]struct {
+		sync.Mutex
+
+		m map[string]int64
+	}
+}
+
+func newPlainMap() *plainMap {
+	p := &plainMap{seed: maphash.MakeSeed()}
+	for i := range p.shards {
+		p.shards[i].m = map[string]int64{}
+	}
+	return p
+}
+
+func (p *plainMap) take(key string) {
+	s := &p.shards[maphash.String(p.seed, key)>>58]
+	s.Lock()
+	s.m[key]++
+	s.Unlock()
+}
+
+func manyKeys(n int) []string {
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = "user:" + strconv.Itoa(10_000_000+i)
+	}
+	return keys
+}
+
+func newBuckets(tb testing.TB, cfg ratelimit.Keyed) *ratelimit.Buckets {
+	tb.Helper()
+	b, err := ratelimit.NewKeyed("", cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return b
+}
+
+// heap returns the bytes that are in use.
+func heap() int {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc)
+}
+
+func BenchmarkKeyed(b *testing.B) {
+	for _, n := range []int{1, 1000, 1_000_000} {
+		keys := manyKeys(n)
+		order := make([]string, 1<<16)
+		for i := range order {
+			order[i] = keys[rand.IntN(n)]
+		}
+		run := func(name string, take func(string)) {
+			b.Run(name+"/keys="+strconv.Itoa(n), func(b *testing.B) {
+				b.ReportAllocs()
+				i := 0
+				for b.Loop() {
+					take(order[i&(1<<16-1)])
+					i++
+				}
+			})
+			b.Run(name+"-parallel/keys="+strconv.Itoa(n), func(b *testing.B) {
+				b.ReportAllocs()
+				b.RunParallel(func(pb *testing.PB) {
+					i := rand.IntN(1 << 16)
+					for pb.Next() {
+						take(order[i&(1<<16-1)])
+						i++
+					}
+				})
+			})
+		}
+		admits := newBuckets(b, ratelimit.Keyed{Rate: ratelimit.PerSecond(1e6), Burst: 1e9, MaxKeys: n, TTL: time.Hour})
+		refuses := newBuckets(b, ratelimit.Keyed{Rate: ratelimit.Every(time.Hour), Burst: 1, MaxKeys: n})
+		plain := newPlainMap()
+		for _, key := range keys {
+			admits.Allow(key)
+			refuses.Allow(key)
+			plain.take(key)
+		}
+		run("admitted", func(key string) { admits.Allow(key) })
+		run("refused", func(key string) { refuses.Allow(key) })
+		run("plain-map", plain.take)
+	}
+}
