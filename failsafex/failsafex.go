@@ -103,6 +103,10 @@ func (g *gatePolicy[R]) Apply(inner func(failsafe.Execution[R]) *common.PolicyRe
 // around the gates; several keep their order, outermost first. They see the values
 // of the call and its own errors, refusals included, and may replace either.
 //
+// What such a policy refuses with is its own error, not a [*policy.RejectedError]. A
+// timeout is classified as one, and does not end the context of an attempt that is held
+// beyond its function, such as that of a response.
+//
 // Every attempt of such a pipeline runs through a failsafe-go executor that is put
 // together for the call, the first one too: it costs what failsafe-go costs, about
 // 20 allocations a call. A hedge policy is refused, because it runs attempts of one

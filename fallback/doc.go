@@ -23,8 +23,9 @@
 // the total timeout of the pipeline does not end it, while a deadline that the
 // caller set does and may have passed already. The policies of the pipeline do not
 // guard it: a fallback that calls another dependency should do so through that
-// one's pipeline. It holds no permit of the failed call. A panic in it passes through
-// to the caller, like one in the call itself.
+// one's pipeline. It holds no permit of the failed call, except that of a value which
+// it may replace. A panic in it passes through to the caller, like one in the call
+// itself.
 //
 // An error of the function is joined with the one it should have hidden, so
 // [errors.Is] finds both.

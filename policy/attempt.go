@@ -56,8 +56,8 @@ const (
 // of an earlier use does nothing.
 const (
 	phaseOpen    = iota // outcome unknown; also without a Handle, so that making one costs nothing
-	phaseSettled // outcome told, permits still held
-	phaseBusy    // somebody is moving it on
+	phaseSettled        // outcome told, permits still held
+	phaseBusy           // somebody is moving it on
 	phaseBits    = 2
 	phaseMask    = 1<<phaseBits - 1
 )
@@ -342,7 +342,8 @@ func (a *Attempt) SetOutcome(kind Kind, pushback time.Duration) {
 // Hold lets the function of [DoAttempt] keep the attempt's permits, and its context,
 // beyond its return: the outcome is settled when the function returns, the rest when
 // the handle is released. It is called at most once per attempt. Should the function
-// panic after it, the handle does nothing.
+// panic after it, the handle does nothing. The methods of the handle wait until the
+// function has returned, so it must not call them itself.
 func (a *Attempt) Hold() Handle {
 	a.held = true
 	a.state.Store(a.state.Load()&^phaseMask | phaseBusy) // until the pipeline has settled the outcome

@@ -107,7 +107,8 @@ type AttemptSpan interface {
 	End(o Outcome, err error)
 }
 
-// CallEnd is how a call ended.
+// CallEnd is how a call ended. One that ended in a panic or in [runtime.Goexit] has a
+// zero Outcome and no Err.
 type CallEnd struct {
 	Outcome  Outcome // of the last attempt; [NotRun] when it was refused
 	Attempts int     // number of attempts, refused ones included

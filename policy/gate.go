@@ -17,23 +17,25 @@ type Gate interface {
 	// that nobody queues in front of an open breaker.
 	Peek(a *Attempt) error
 
-	// Enter lets the attempt in (nil) or refuses it with a [*RejectedError] whose
-	// Dependency and Policy the pipeline fills in. When a wait is cut short by ctx
-	// it returns the context's error. On any error nothing stays taken. A gate
-	// that waits calls [Attempt.Waited] afterwards, and must not wait when
-	// [Attempt.NoWait] says so.
+	// Enter lets the attempt in (nil) or refuses it with a [*RejectedError], a new one
+	// each time, whose Dependency and Policy the pipeline fills in. When a wait is
+	// cut short by ctx it returns the context's error. On any error nothing stays
+	// taken. A gate that waits calls [Attempt.Waited] afterwards, and must not wait
+	// when [Attempt.NoWait] says so.
 	Enter(ctx context.Context, a *Attempt, slot int) error
 
 	// Leave is called exactly once for each Enter that returned nil (but see
-	// [Part.RefundsOnly]). The kind of o
-	// is [NotRun] when a later gate refused the attempt: the gate then gives back
-	// all that it took and counts nothing.
+	// [Part.RefundsOnly]). The kind of o is [NotRun] when a later gate refused the
+	// attempt, or a pipeline further down did: the gate then gives back all that it
+	// took and counts nothing.
 	Leave(a *Attempt, slot int, o Outcome)
 }
 
 // An Amender is a gate that can correct an outcome which it was told as a success
 // before: the response's body failed after its headers had settled the attempt.
 type Amender interface {
+	// Amend comes after Leave, unless the gate holds ([Part.Holds]), and finds what
+	// Enter left in the slot.
 	Amend(a *Attempt, slot int, o Outcome)
 }
 
@@ -51,7 +53,7 @@ type Emitter interface {
 }
 
 // A Closer is a policy that holds something to be given back: workers, leases,
-// watchers.
+// watchers. Each pipeline that has it closes it, once.
 type Closer interface {
 	Close(ctx context.Context) error
 }

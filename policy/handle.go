@@ -18,7 +18,8 @@ type Handle struct {
 }
 
 // Enter lets one attempt in by hand, for callers that must hold a permit past the
-// return of a function. It never retries and never falls back.
+// return of a function. It never retries and never falls back, and a total timeout
+// does not bound it: that is the caller's context's business.
 //
 //	h, err := p.Enter(ctx)
 //	if err != nil {

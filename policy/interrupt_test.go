@@ -7,9 +7,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/failsafe-go/failsafe-go/circuitbreaker"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/breakwater-go/breakwater/failsafex"
 	"github.com/breakwater-go/breakwater/policy"
 	"github.com/breakwater-go/breakwater/retry"
 )
@@ -84,4 +86,33 @@ func TestStopIsCountedWhenALaterAttemptEndsWithTheContext(t *testing.T) {
 			assert.Equal(t, []string{"retry", "stopped"}, rec.kinds(), name)
 		}
 	})
+}
+
+// A pipeline that is closed while a call runs lets the attempt end, and makes no other.
+func TestCloseDuringACall(t *testing.T) {
+	t.Parallel()
+	for name, policies := range map[string][]policy.Policy{
+		"plain":   nil,
+		"bounded": {policy.Timeouts{Total: time.Hour, Attempt: time.Hour}},
+		"foreign": {failsafex.Policy("cb", circuitbreaker.NewBuilder[any]().WithFailureThreshold(10).Build())},
+	} {
+		g, r, rec := &gate{limit: 1}, &retrier{max: 3}, &recorder{}
+		p := build(t, append(policies, g, r, policy.Observe(rec))...)
+		_, err := policy.Do(t.Context(), p, func(ctx context.Context) (int, error) {
+			assert.NoError(t, p.Close(ctx))
+			assert.NoError(t, ctx.Err(), "a call that runs is let be")
+			return 0, errBoom
+		})
+		require.ErrorIs(t, err, errBoom, name)
+		require.ErrorIs(t, err, policy.ErrClosed, name)
+		assert.Equal(t, []policy.Kind{policy.Failure}, g.kinds(), name)
+		assert.Equal(t, 1, r.undos, name)
+		assert.Zero(t, g.held(), name)
+		snap := p.Snapshot()
+		assert.Equal(t, uint64(1), snap.Calls[policy.Failure], name)
+		last := snap.Policies[len(snap.Policies)-1]
+		assert.Equal(t, uint64(1), last.Rejected[policy.ReasonClosed], name)
+		_, err = p.Enter(t.Context())
+		require.ErrorIs(t, err, policy.ErrClosed, name)
+	}
 }

@@ -12,18 +12,22 @@ type Snapshot struct {
 	Dependency string
 	Time       time.Time
 
-	// Calls counts finished calls by the outcome of their last attempt;
-	// Calls[NotRun] were refused, or their context was done from the start.
+	// Calls counts finished calls by the outcome of their last attempt, those that
+	// panicked included; Calls[NotRun] were refused, here or by a pipeline further
+	// down, or their context was done from the start.
 	Calls [NumKinds]uint64
 
-	// Attempts counts attempts by outcome; Attempts[NotRun] were refused.
+	// Attempts counts attempts by outcome; Attempts[NotRun] did not reach the
+	// dependency.
 	Attempts [NumKinds]uint64
 
 	// Retries counts attempts after the first one of their call.
 	Retries uint64
 
-	// Panics counts attempts that ended in a panic or in runtime.Goexit. They are
-	// in Attempts[Failure] too.
+	// Panics counts attempts that ended in a panic or in [runtime.Goexit] on their
+	// caller's goroutine, or in a panic on a worker. They are in Attempts too: as
+	// failures when it was in the function, canceled in a classifier, and not run in
+	// a gate that was asked.
 	Panics uint64
 
 	// Discarded counts outcomes that a policy ignored because they came too late.
