@@ -183,3 +183,56 @@ func TestKeyedBreakerConcurrentSafe(t *testing.T) {
 	assert.NotZero(t, s.Opened)
 	assert.NotZero(t, s.Evicted)
 }
+
+// A key lives for its TTL and no longer than a grain more, and is moved in its list no
+// more often than that takes.
+func TestKeyTableKeepsTime(t *testing.T) {
+	t.Parallel()
+	base := time.Now()
+	const ttl, grain = 64 * time.Second, time.Second
+	k, err := newKeyedAt(base, "", Keyed{Config: Config{FailureRatio: Off, ConsecutiveFailures: 1, OpenFor: time.Second}, MaxKeys: 40, TTL: ttl})
+	require.NoError(t, err)
+	at := func(d time.Duration) time.Time { return base.Add(d) }
+	keys := func() (keys []string) {
+		for _, e := range k.table.all() {
+			keys = append(keys, e.key)
+		}
+		slices.Sort(keys)
+		return keys
+	}
+	k.get("idle", at(0))
+	open := k.get("open", at(0))
+	word, refused := open.enter(at(0))
+	require.Nil(t, refused)
+	open.leave(word, 0, at(0), policy.Outcome{Kind: policy.Failure})
+	require.Equal(t, Open, open.m.state)
+
+	k.get("used", at(0))
+	used := k.table.find("used")
+	k.get("used", at(grain-1))
+	assert.Zero(t, used.touched.Load(), "not before a grain has passed")
+	k.get("used", at(grain))
+	assert.Equal(t, int64(grain), used.touched.Load())
+	k.get("used", at(0))
+	assert.Equal(t, int64(grain), used.touched.Load(), "a clock that is behind")
+
+	k.get("used", at(ttl+grain-1))
+	assert.Equal(t, []string{"idle", "open", "used"}, keys())
+	k.get("used", at(ttl+2*grain-1)) // which looks at the others again
+	assert.Equal(t, []string{"open", "used"}, keys(), "the open one: a second for which it was open, and TTL")
+	k.get("used", at(ttl+3*grain-1))
+	assert.Equal(t, []string{"used"}, keys())
+	assert.Zero(t, k.table.open)
+
+	// New keys count as time: after a quarter of MaxKeys the used one is moved again.
+	now := at(ttl + 3*grain)
+	seq := used.seq.Load()
+	for i := range 9 {
+		k.get(strconv.Itoa(i), now)
+		k.get("used", now)
+		require.Equal(t, seq, used.seq.Load(), "after %d", i+1)
+	}
+	k.get("9", now)
+	k.get("used", now)
+	assert.Equal(t, seq+10, used.seq.Load())
+}
