@@ -60,6 +60,8 @@ type Buckets struct {
 	overflow   *Bucket
 	follows    atomic.Bool // overflow has the limit of one key, also after a change
 
+	lobby lobby
+
 	keys       atomic.Int64 // places taken, at most max
 	overflowed atomic.Uint64
 	nextFull   atomic.Int64  // no bucket is full before then
@@ -104,6 +106,7 @@ func NewKeyed(name string, cfg Keyed) (*Buckets, error) {
 		start: time.Now(), name: cfg.Name, shadow: cfg.Shadow, seed: maphash.MakeSeed(),
 		max: int64(cfg.MaxKeys), ttl: int64(cfg.TTL),
 	}
+	b.lobby.init(b, cfg.MaxWait, cfg.MaxWaiters)
 	b.follows.Store(follows)
 	b.overflow = b.newBucket(cfg.Overflow)
 	exceptions := make(map[string]*Bucket, len(cfg.Exceptions))
@@ -300,8 +303,13 @@ func (b *Buckets) addLocked(sh *keyShard, id keyID, used int64) {
 
 // look is take, taking nothing. n must be above 0.
 func (b *Buckets) look(at int64, key string, n int) (time.Duration, verdict) {
+	return b.lookAfter(at, key, 0, n)
+}
+
+// lookAfter says when n tokens will be there after others were taken by those ahead.
+func (b *Buckets) lookAfter(at int64, key string, ahead, n int) (time.Duration, verdict) {
 	if own := b.exception(key); own != nil {
-		return own.look(at, n)
+		return own.lookAfter(at, ahead, n)
 	}
 	var sum digest
 	id := b.identify(key, &sum)
@@ -324,13 +332,37 @@ func (b *Buckets) look(at int64, key string, n int) (time.Duration, verdict) {
 			}
 			used = max(used, u)
 		} else if b.full(at) {
-			return b.overflow.look(at, n)
+			return b.overflow.lookAfter(at, ahead, n)
 		}
-		if after := used + int64(n)*s.unit; after > s.arrived(at) {
+		if after := used + s.several(used, ahead, n); after > s.arrived(at) {
 			return delayFrom(at, s.crossingAt(after)), short
 		}
 		return 0, taken
 	}
+}
+
+// lookAfter says when n tokens will be there after others were taken by those ahead,
+// as far as the bucket is not reserved in advance.
+func (b *Bucket) lookAfter(at int64, ahead, n int) (time.Duration, verdict) {
+	s := b.state.Load()
+	used := s.used.Load()
+	switch {
+	case ahead == 0 || used == locked || int64(n) > s.burst:
+		return b.look(at, n)
+	case s.unlimited:
+		return 0, taken
+	}
+	arrived := s.arrived(at)
+	used = max(used, arrived-s.full)
+	if after := used + s.several(used, ahead, n); after > arrived {
+		return delayFrom(at, s.crossingAt(after)), short
+	}
+	return 0, taken
+}
+
+// several returns the units of two costs together, or as many as can be added to used.
+func (s *state) several(used int64, ahead, n int) int64 {
+	return min(s.units(int64(saturated(ahead, n))), maxArrived-max(used, 0))
 }
 
 // Refund gives back n tokens of the key's bucket that were taken for a call which did
@@ -340,6 +372,7 @@ func (b *Buckets) Refund(key string, n int) {
 	if n <= 0 {
 		return
 	}
+	defer b.lobby.look()
 	if own := b.exception(key); own != nil {
 		own.Refund(n)
 		return

@@ -76,7 +76,17 @@ type Keyed struct {
 	// Burst has that of [TokenBucket].
 	Overflow Limit
 
-	// Shadow makes the gate watch only, see [TokenBucket].
+	// MaxWait is the longest time that a call waits for its tokens, up to a year. Zero
+	// means that nobody waits: a call that finds too few is refused at once. One that
+	// would have to wait for longer, or until its deadline, is refused before it
+	// waits.
+	MaxWait time.Duration
+
+	// MaxWaiters is the largest number of calls that wait at the same time, over all
+	// keys. Zero means 100. It needs MaxWait.
+	MaxWaiters int
+
+	// Shadow makes the gate watch only, see [TokenBucket]. It never waits.
 	Shadow bool
 }
 
@@ -96,6 +106,7 @@ func (c Keyed) Validate() error {
 	if c.TTL < 0 {
 		fail("TTL", c.TTL, "want a positive duration, or 0 (%s)", defaultTTL)
 	}
+	errs = append(errs, waitFaults(keyedKind, c.MaxWait, c.MaxWaiters)...)
 	if c.Overflow != (Limit{}) {
 		errs = append(errs, c.Overflow.validate("Overflow.")...)
 	}
@@ -142,6 +153,7 @@ func (c Keyed) withDefaults() Keyed {
 	if c.MaxKeys == 0 {
 		c.MaxKeys = defaultMaxKeys
 	}
+	c.MaxWaiters = guests(c.MaxWait, c.MaxWaiters)
 	if c.TTL == 0 {
 		c.TTL = defaultTTL
 	}

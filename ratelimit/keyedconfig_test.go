@@ -62,6 +62,10 @@ func TestKeyedValidate(t *testing.T) {
 			},
 			[]string{"Rate.Tokens", "Rate.Per", "Burst", `Exceptions["a"].Rate.Tokens`, `Exceptions["b"].Burst`, "MaxKeys", "TTL", "Overflow.Rate.Tokens"},
 		},
+		{"waits", ratelimit.Keyed{Rate: ok, MaxWait: time.Second, MaxWaiters: 5}, nil},
+		{"waiters without a wait", ratelimit.Keyed{Rate: ok, MaxWaiters: 5}, []string{"MaxWaiters"}},
+		{"waits for decades", ratelimit.Keyed{Rate: ok, MaxWait: math.MaxInt64, MaxWaiters: -1}, []string{"MaxWait", "MaxWaiters"}},
+		{"a negative wait", ratelimit.Keyed{Rate: ok, MaxWait: -1}, []string{"MaxWait"}},
 		{"too many keys", ratelimit.Keyed{Rate: ok, MaxKeys: 1<<28 + 1}, []string{"MaxKeys"}},
 	} {
 		assert.Equal(t, tt.want, keyedFaults(t, tt.cfg.Validate()), tt.name)
@@ -94,11 +98,11 @@ func TestKeyedConfigIsEffective(t *testing.T) {
 
 	given := ratelimit.Keyed{
 		Name: "b", Rate: ratelimit.PerSecond(1), Burst: 2, MaxKeys: 5, TTL: time.Hour,
-		Overflow: ratelimit.Limit{Rate: ratelimit.PerSecond(3), Burst: 30}, Shadow: true,
+		Overflow: ratelimit.Limit{Rate: ratelimit.PerSecond(3), Burst: 30}, MaxWait: time.Second, Shadow: true,
 	}
 	b, err = ratelimit.NewKeyed("a", given)
 	require.NoError(t, err)
-	given.Name = "a"
+	given.Name, given.MaxWaiters = "a", 100
 	assert.Equal(t, given, b.Config())
 	require.NoError(t, b.SetLimit(ratelimit.PerSecond(9), 9))
 	assert.Equal(t, given.Overflow, b.Config().Overflow, "it was set, so it stays")

@@ -22,6 +22,7 @@ func (b *Buckets) BuildPolicy() (policy.Part, error) {
 		Name:        b.name,
 		Gate:        b,
 		Place:       policy.PlaceRateLimit,
+		Waits:       b.lobby.maxWait > 0,
 		RefundsOnly: true,
 		Shadow:      b.shadow,
 		Warnings:    b.Config().warnings(),
@@ -29,36 +30,51 @@ func (b *Buckets) BuildPolicy() (policy.Part, error) {
 }
 
 // Peek implements [policy.Gate]: it reports that the bucket of the call's key has too
-// few tokens, and takes none.
+// few tokens, or that the wait for them would be refused, and takes none.
 func (b *Buckets) Peek(a *policy.Attempt) error {
-	if retryAfter, v := b.look(b.at(a.Now()), a.Call().Key, a.Cost()); v != taken {
-		return rejection(b.name, v, retryAfter)
-	}
-	return nil
+	return b.peek(a, a.Call())
 }
 
 // Enter implements [policy.Gate]: it takes the tokens that the call costs from the
-// bucket of its key, or refuses at once. It never waits.
-func (b *Buckets) Enter(_ context.Context, a *policy.Attempt, slot int) error {
-	retryAfter, v, shared := b.take(b.at(a.Now()), a.Call().Key, a.Cost())
-	if v != taken {
-		return rejection(b.name, v, retryAfter)
-	}
-	a.Slot(slot).Word = 0
-	if shared {
-		a.Slot(slot).Word = 1
-	}
-	return nil
+// bucket of its key, waiting for them as [Buckets.Wait] does, or refuses at once where
+// the attempt must not wait.
+func (b *Buckets) Enter(ctx context.Context, a *policy.Attempt, slot int) error {
+	return b.enter(ctx, a, a.Call(), slot)
 }
 
 // Leave implements [policy.Gate]: an attempt that never ran gets its tokens back.
 func (b *Buckets) Leave(a *policy.Attempt, slot int, o policy.Outcome) {
-	switch {
-	case o.Kind != policy.NotRun:
-	case a.Slot(slot).Word != 0:
-		b.overflow.Refund(a.Cost())
-	default:
-		b.Refund(a.Call().Key, a.Cost())
+	b.leave(a, a.Call(), slot, o)
+}
+
+func (b *Buckets) peek(a *policy.Attempt, c *policy.Call) error {
+	return b.lobby.peek(a.Now(), c, a.Cost())
+}
+
+func (b *Buckets) enter(ctx context.Context, a *policy.Attempt, c *policy.Call, slot int) error {
+	now := a.Now()
+	if b.lobby.maxWait == 0 || a.NoWait() {
+		retryAfter, v, part := b.try(now, c, a.Cost())
+		if v != taken {
+			return rejection(b.name, v, retryAfter)
+		}
+		a.Slot(slot).Word = uint64(part) //nolint:gosec // 0 or 1
+		return nil
+	}
+	when, part, err := b.lobby.take(ctx, now, c, a.Cost())
+	if err != nil {
+		return err
+	}
+	if when != now {
+		a.Waited()
+	}
+	a.Slot(slot).Word = uint64(part) //nolint:gosec // 0 or 1
+	return nil
+}
+
+func (b *Buckets) leave(a *policy.Attempt, c *policy.Call, slot int, o policy.Outcome) {
+	if o.Kind == policy.NotRun {
+		b.giveBack(a.Now(), c, a.Cost(), int(a.Slot(slot).Word)) //nolint:gosec // 0 or 1
 	}
 }
 
@@ -71,6 +87,7 @@ func (b *Buckets) Config() Keyed {
 	cfg := Keyed{
 		Name: b.name, Rate: l.Rate, Burst: l.Burst, MaxKeys: int(b.max), TTL: time.Duration(b.ttl),
 		Overflow: Limit{Rate: over.Rate, Burst: over.Burst}, Shadow: b.shadow,
+		MaxWait: b.lobby.maxWait, MaxWaiters: b.lobby.maxWaiters,
 	}
 	if m := *b.exceptions.Load(); len(m) > 0 {
 		cfg.Exceptions = make(map[string]Limit, len(m))
@@ -96,6 +113,10 @@ func (b *Buckets) Snapshot(now time.Time) policy.PolicySnapshot {
 			Tokens: float64(l.Burst),
 			Burst:  float64(l.Burst),
 			Rate:   l.Rate.perSecond(),
+
+			Waiting:    int(b.lobby.waiting.Load()),
+			MaxWaiters: b.lobby.maxWaiters,
+
 			Keyed: &policy.KeyedSnapshot{
 				Keys:       b.Len(),
 				MaxKeys:    int(b.max),

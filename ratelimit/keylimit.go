@@ -94,6 +94,7 @@ func (b *Buckets) SetLimit(rate Rate, burst int) error {
 	if err := errors.Join(l.validate("")...); err != nil {
 		return err
 	}
+	defer b.lobby.look()
 	b.limitMu.Lock()
 	defer b.limitMu.Unlock()
 	b.setLimit(b.now(), l.effective())
@@ -135,6 +136,7 @@ func (b *Buckets) SetException(key string, l Limit) error {
 	if err := errors.Join(l.validate(fmt.Sprintf("Exceptions[%q].", shortened(key)))...); err != nil {
 		return err
 	}
+	defer b.lobby.look()
 	b.limitMu.Lock()
 	defer b.limitMu.Unlock()
 	b.setException(b.now(), key, l.effective())
@@ -176,6 +178,7 @@ func (b *Buckets) setException(at int64, key string, l Limit) {
 // RemoveException makes a key one like all others, from now on. Its balance stays,
 // unless the table has no room for it: then it is to be treated as any new key.
 func (b *Buckets) RemoveException(key string) {
+	defer b.lobby.look()
 	b.limitMu.Lock()
 	defer b.limitMu.Unlock()
 	b.removeException(b.now(), key)
