@@ -88,12 +88,12 @@ func (a *Attempt) begin(ctx context.Context, p *Pipeline, number int, call *Call
 	a.now = p.clock()
 }
 
-// began returns the time at which the attempt began, waits included.
-func (a *Attempt) began() time.Time {
+// took returns the time since the attempt began, waits included.
+func (a *Attempt) took() time.Duration {
 	if a.stage == stageAdmission {
-		return a.now.Add(-a.waited)
+		return a.waited
 	}
-	return a.start.Add(-a.waited)
+	return a.now.Sub(a.start) + a.waited
 }
 
 // recycle returns an attempt whose gates have all been left to the pool.
@@ -102,13 +102,15 @@ func (a *Attempt) recycle() {
 		a.bound.cancel(context.Canceled)
 		a.bound = nil
 	}
-	if a.total != nil {
-		a.total.cancel(context.Canceled)
-		a.total = nil
-	}
-	if a.onEnd != nil {
-		a.onEnd()
-		a.onEnd = nil
+	if a.held { // otherwise it has outlived nothing
+		if a.total != nil {
+			a.total.cancel(context.Canceled)
+			a.total = nil
+		}
+		if a.onEnd != nil {
+			a.onEnd()
+			a.onEnd = nil
+		}
 	}
 	a.pipe, a.plan, a.ctx, a.call = nil, nil, nil, nil
 	a.preset, a.held, a.discarded, a.noWait = false, false, false, false

@@ -24,6 +24,16 @@ func Do[T any](ctx context.Context, p *Pipeline, fn func(context.Context) (T, er
 	return v, err
 }
 
+// Run is [Do] for a function that returns nothing but an error.
+func Run(ctx context.Context, p *Pipeline, fn func(context.Context) error) error {
+	_, _, err := do(ctx, p, body[func(context.Context) error, struct{}]{arg: fn, fn: runError})
+	return err
+}
+
+func runError(ctx context.Context, fn func(context.Context) error) (struct{}, error) {
+	return struct{}{}, fn(ctx)
+}
+
 // DoWith is [Do] for a function that gets what it needs as an argument. With a
 // function that captures nothing, a call that succeeds at once allocates nothing.
 func DoWith[A, T any](ctx context.Context, p *Pipeline, arg A, fn func(context.Context, A) (T, error)) (T, error) {
@@ -52,9 +62,9 @@ type body[A, T any] struct {
 	plain   func(context.Context) (T, error)              // in place of fn
 	attempt func(context.Context, A, *Attempt) (T, error) // in place of fn
 	discard func(T)
-	call    *Call     // nil for what the context says
-	typed   *Typed[T] // nil for an untyped call
-	began   time.Time // of a call whose first attempt, on the fast path, did not succeed
+	call    *Call         // nil for what the context says
+	typed   *Typed[T]     // nil for an untyped call
+	took    time.Duration // of a first attempt, on the fast path, that did not succeed
 }
 
 func (b *body[A, T]) run(ctx context.Context, a *Attempt) (v T, err error) {
@@ -106,9 +116,7 @@ func do[A, T any](ctx context.Context, p *Pipeline, b body[A, T]) (T, *degraded,
 // doFailed goes on after a first attempt that did not succeed.
 func doFailed[A, T any](ctx context.Context, p *Pipeline, stripe uint32, b body[A, T], v T, o Outcome, err error) (T, *degraded, error) {
 	s := newCallState(ctx, p, nil, b.call)
-	if !b.began.IsZero() {
-		s.started = b.began
-	}
+	s.started = s.started.Add(-b.took)
 	s.attempts, s.stripe = 1, stripe
 	s.record(o, err)
 	ended := false
@@ -311,7 +319,7 @@ func as[T any](v any) (T, error) {
 		default:
 		}
 	}
-	return t, fmt.Errorf("policy: a policy answered with a %T where the call returns a %s", v, want)
+	return t, fmt.Errorf("answered with type %T, where the call returns type %s", v, want)
 }
 
 // degraded says what a fallback answered for.
@@ -362,7 +370,7 @@ func try[A, T any](ctx context.Context, p *Pipeline, s *callState, number int, b
 	}
 	returned = true
 	if s == nil && o.Kind != Success {
-		b.began = a.began()
+		b.took = a.took()
 	}
 	if span != nil {
 		endAttempt(span, o, err)
