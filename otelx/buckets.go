@@ -9,11 +9,11 @@ import (
 	"github.com/breakwater-go/breakwater/policy"
 )
 
-// DefaultBuckets returns the upper bounds of the buckets of attempt durations: 14
-// doublings from 1.024 ms to 8.389 s.
+// DefaultBuckets returns the upper bounds of the buckets of attempt durations: 12
+// doublings from 2.048 ms to 4.194 s.
 func DefaultBuckets() []time.Duration {
-	b := make([]time.Duration, 0, 14)
-	for d := 1024 * time.Microsecond; len(b) < cap(b); d *= 2 {
+	b := make([]time.Duration, 0, 12)
+	for d := 2048 * time.Microsecond; len(b) < cap(b); d *= 2 {
 		b = append(b, d)
 	}
 	return b

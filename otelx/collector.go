@@ -83,7 +83,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 			c.failures.Add(1)
 			continue
 		}
-		c.pipeline(emitter{ch: ch, dependency: label(snap.Dependency)}, &snap)
+		c.pipeline(emitter{ch: ch, dependency: snap.Dependency}, &snap)
 	}
 	emitter{ch: ch}.counter(c.d.failures, c.failures.Load())
 }
@@ -107,9 +107,17 @@ func (c *Collector) pipeline(e emitter, s *policy.Snapshot) {
 	e.counter(c.d.abandoned, s.Abandoned)
 	c.latency(e, s.Latency)
 	for i := range s.Policies {
-		c.policy(e, &s.Policies[i])
+		p := &s.Policies[i]
+		if p.Kind == closedKind && slices.ContainsFunc(s.Policies[:i], func(o policy.PolicySnapshot) bool { return o.Name == p.Name }) {
+			continue // two series of one name would make the whole scrape fail
+		}
+		c.policy(e, p)
 	}
 }
+
+// closedKind is the kind of the entry that a pipeline has for itself once it is closed.
+// A policy may have taken its name.
+const closedKind = "pipeline"
 
 // latency hands out the histogram. The pipeline's buckets exclude their upper edge
 // and Prometheus includes it, so a duration of exactly a bound counts one bucket
@@ -129,92 +137,6 @@ func (c *Collector) latency(e emitter, l policy.Latency) {
 	e.send(c.d.duration, m, err)
 }
 
-func (c *Collector) policy(e emitter, p *policy.PolicySnapshot) {
-	name := label(p.Name)
-	c.rejections(e, name, p)
-	if p.Breaker != nil {
-		c.breaker(e, name, p.Breaker)
-	}
-	if b := p.Bulkhead; b != nil {
-		e.gauge(c.d.inFlight, float64(b.InFlight), name)
-		e.gauge(c.d.limit, float64(b.Limit), name)
-		e.gauge(c.d.waiting, float64(b.Waiting), name)
-		e.gauge(c.d.maxWaiters, float64(b.MaxWaiters), name)
-		e.gauge(c.d.highWater, float64(b.HighWater), name)
-	}
-	if l := p.Limiter; l != nil {
-		e.gauge(c.d.tokens, l.Tokens, name)
-		e.gauge(c.d.burst, l.Burst, name)
-		e.gauge(c.d.rate, l.Rate, name)
-	}
-	if r := p.Retry; r != nil {
-		for stop := policy.StopNone + 1; stop < policy.NumStops; stop++ {
-			e.counter(c.d.stops, r.Stopped[stop], name, stop.String())
-		}
-		if r.HasBudget {
-			e.gauge(c.d.budgetRemaining, r.BudgetRemaining, name)
-			e.gauge(c.d.budgetRatio, r.BudgetRatio, name)
-		}
-	}
-	if f := p.Fallback; f != nil {
-		e.counter(c.d.fallbacks, f.Served, name, "served")
-		e.counter(c.d.fallbacks, f.Failed, name, "failed")
-	}
-}
-
-// rejections hands out the refusals of a gate: those that happened, and at zero the
-// ones that its kind is made to give, so that a rate over the first of them is right.
-func (c *Collector) rejections(e emitter, name string, p *policy.PolicySnapshot) {
-	if p.Retry != nil || p.Fallback != nil || p.Timeouts != nil {
-		return // not a gate
-	}
-	desc, mode := c.d.rejections, "enforce"
-	if p.Shadow {
-		desc, mode = c.d.shadowRejections, "shadow"
-	}
-	expected := expectedReasons(p)
-	for r := range policy.NumReasons {
-		if n := p.Rejected[r]; n > 0 || expected&(1<<r) != 0 {
-			e.counter(desc, n, name, r.String())
-		}
-	}
-	e.gauge(c.d.gateInfo, 1, name, label(p.Kind), mode)
-}
-
-// expectedReasons returns, as bits, the reasons for which a gate of this kind
-// refuses in the ordinary course of things.
-func expectedReasons(p *policy.PolicySnapshot) uint32 {
-	switch {
-	case p.Breaker != nil:
-		return 1<<policy.ReasonOpen | 1<<policy.ReasonProbes
-	case p.Bulkhead != nil && p.Bulkhead.MaxWaiters > 0 && !p.Shadow: // in shadow mode nobody waits
-		return 1<<policy.ReasonWaiters | 1<<policy.ReasonWait
-	case p.Bulkhead != nil:
-		return 1 << policy.ReasonConcurrency
-	case p.Limiter != nil:
-		return 1 << policy.ReasonRate
-	}
-	return 0
-}
-
-func (c *Collector) breaker(e emitter, name string, b *policy.BreakerSnapshot) {
-	for _, state := range breakerStates {
-		v := 0.0
-		if b.State == state {
-			v = 1
-		}
-		e.gauge(c.d.state, v, name, state)
-	}
-	e.counter(c.d.opened, b.Opened, name)
-	e.gauge(c.d.retryAfter, max(b.RetryAfter, 0).Seconds(), name)
-	e.gauge(c.d.windowCalls, float64(b.Calls), name)
-	e.gauge(c.d.failureRatio, b.FailureRatio, name)
-	e.gauge(c.d.slowRatio, b.SlowRatio, name)
-	e.gauge(c.d.probes, float64(b.ProbesInFlight), name)
-}
-
-var breakerStates = policy.BreakerStates()
-
 // emitter sends the metrics of one pipeline.
 type emitter struct {
 	ch         chan<- prometheus.Metric
@@ -229,12 +151,23 @@ func (e emitter) gauge(d *prometheus.Desc, v float64, labels ...string) {
 	e.value(d, prometheus.GaugeValue, v, labels)
 }
 
-func (e emitter) value(d *prometheus.Desc, t prometheus.ValueType, v float64, labels []string) {
-	if e.dependency != "" {
-		labels = append([]string{e.dependency}, labels...)
-	}
-	m, err := prometheus.NewConstMetric(d, t, v, labels...)
+// summary sends a number of durations and their sum: the mean, and how it moves, at a
+// tenth of the price of a histogram.
+func (e emitter) summary(d *prometheus.Desc, l policy.Latency, labels ...string) {
+	m, err := prometheus.NewConstSummary(d, l.Count(), l.Sum.Seconds(), nil, e.labels(labels)...)
 	e.send(d, m, err)
+}
+
+func (e emitter) value(d *prometheus.Desc, t prometheus.ValueType, v float64, labels []string) {
+	m, err := prometheus.NewConstMetric(d, t, v, e.labels(labels)...)
+	e.send(d, m, err)
+}
+
+func (e emitter) labels(more []string) []string {
+	if e.dependency == "" {
+		return more
+	}
+	return append([]string{e.dependency}, more...)
 }
 
 // send passes on a metric; an error makes the scrape fail where it can be seen.
@@ -245,5 +178,6 @@ func (e emitter) send(d *prometheus.Desc, m prometheus.Metric, err error) {
 	e.ch <- m
 }
 
-// label makes a name usable as the value of a label.
+// label makes a name usable as the value of a label. Names of dependencies and policies
+// are, since policy.New has checked them; kinds and names of lanes may be anything.
 func label(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }

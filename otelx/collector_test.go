@@ -45,7 +45,7 @@ func everyPolicy() (policies []policy.Policy, refuse *bool) {
 		part: policy.Part{Kind: "breaker", Place: policy.PlaceBreaker},
 		snap: policy.PolicySnapshot{Breaker: &policy.BreakerSnapshot{
 			State: "open", RetryAfter: 1500 * time.Millisecond, Calls: 40, Failures: 20, Slow: 10,
-			FailureRatio: 0.5, SlowRatio: 0.25, ProbesInFlight: 2, Opened: 3,
+			FailureRatio: 0.5, SlowRatio: 0.25, SlowThreshold: 0.5, MaxProbes: 3, Opened: 3,
 		}},
 		refuse: func() error {
 			if !*refuse {
@@ -64,7 +64,10 @@ func everyPolicy() (policies []policy.Policy, refuse *bool) {
 		},
 		&gate{
 			part: policy.Part{Kind: "bulkhead", Place: policy.PlaceBulkhead},
-			snap: policy.PolicySnapshot{Bulkhead: &policy.BulkheadSnapshot{InFlight: 3, Limit: 50, Waiting: 1, MaxWaiters: 20, HighWater: 48}},
+			snap: policy.PolicySnapshot{Bulkhead: &policy.BulkheadSnapshot{
+				InFlight: 3, Limit: 50, Waiting: 1, MaxWaiters: 20, HighWater: 48,
+				Wait: policy.Latency{Counts: []uint64{1, 0, 3}, Sum: 9 * time.Microsecond},
+			}},
 		},
 		breaker,
 	}, refuse
@@ -216,7 +219,7 @@ func TestCollectorKeepsShadowGatesApart(t *testing.T) {
 	_, err := policy.Do(t.Context(), p, script())
 	require.NoError(t, err)
 	require.NoError(t, testutil.CollectAndCompare(collector(t, &reg, otelx.CollectorConfig{}), strings.NewReader(`
-# HELP breakwater_gate_info Always 1: the kind of a gate, and whether it enforces its decisions or is in shadow mode.
+# HELP breakwater_gate_info Always 1: the kind of a gate, and whether it enforces its decisions, is in shadow mode or was told to observe.
 # TYPE breakwater_gate_info gauge
 breakwater_gate_info{dependency="dep",kind="ratelimit",mode="shadow",policy="ratelimit"} 1
 # HELP breakwater_shadow_rejections_total Attempts that a gate in shadow mode would have refused.

@@ -81,7 +81,11 @@ func TestCollectorBoundsTheSeriesOfRealPolicies(t *testing.T) {
 		var reg policy.Registry
 		c := collector(t, &reg, otelx.CollectorConfig{})
 		none := series(t, c)
-		p := add(t, &reg, "inventory", realPolicies()...)
+		policies := realPolicies()
+		b, err := breaker.New("breaker", policies[len(policies)-1].(breaker.Config)) //nolint:forcetypeassert // a test
+		require.NoError(t, err)
+		policies[len(policies)-1] = b
+		p := add(t, &reg, "inventory", policies...)
 		fresh := series(t, c) - none
 
 		slow := func(ctx context.Context) (string, error) { <-ctx.Done(); return "", ctx.Err() }
@@ -100,13 +104,19 @@ func TestCollectorBoundsTheSeriesOfRealPolicies(t *testing.T) {
 			_, _ = policy.Do(t.Context(), p, script())
 		}
 		_, _ = policy.Do(policy.WithCall(t.Context(), policy.Call{Cost: 6}), p, script())
+		time.Sleep(500 * time.Millisecond) // for the tokens to be back
+		b.Observe("drill", 0)              // from here on the breaker counts what it would have refused
+		_, _ = policy.Do(t.Context(), p, script())
+		b.ForceOpen("drill", 0)
+		_, _ = policy.Do(t.Context(), p, script())
 		got = text(t, c)
-		for _, seen := range []string{"bulkhead\",reason=\"waiters", "bulkhead\",reason=\"wait", "breaker\",reason=\"open", "ratelimit\",reason=\"cost"} {
+		for _, seen := range []string{"bulkhead\",reason=\"waiters", "bulkhead\",reason=\"wait", "breaker\",reason=\"open", "breaker\",reason=\"forced", "ratelimit\",reason=\"cost"} {
 			assert.Regexp(t, `breakwater_rejections_total\{dependency="inventory",policy="`+seen+`"\} [1-9]`, got)
 		}
 		n := series(t, c) - none
 		t.Logf("%d series at the start, %d in the end", fresh, n)
 		assert.LessOrEqual(t, n, 80)
+		assert.Contains(t, got, `breakwater_breaker_spared_total{dependency="inventory",policy="breaker"} 1`)
 		assert.NotContains(t, got, "sick", "no error text")
 		assert.Equal(t, strings.Count(got, "# HELP"), strings.Count(got, "# TYPE"))
 	})

@@ -64,7 +64,8 @@ func (c *callSpan) End(e policy.CallEnd) {
 	switch {
 	case e.Degraded: // the caller got an answer
 	case kind == policy.NotRun && e.Err == nil:
-		// The call never returned: a panic, or its goroutine ended.
+		// The call never returned: a panic, or its goroutine ended. CallEnd says so
+		// with a zero Outcome; a call that was refused has an error.
 		kind, errType = c.last, errorPanic
 	default:
 		errType = errorType(kind, e.Err)
