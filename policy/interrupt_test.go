@@ -116,3 +116,32 @@ func TestCloseDuringACall(t *testing.T) {
 		require.ErrorIs(t, err, policy.ErrClosed, name)
 	}
 }
+
+// What kept the call from being tried again is what the error says and what is counted,
+// also when the context has ended by then.
+func TestLastAttemptIsNotTheDeadlines(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		permanent := policy.AsPermanent(errBoom)
+		for name, c := range map[string]struct {
+			max  int
+			call policy.Call
+			err  error
+			want policy.Stop
+		}{
+			"attempts": {1, policy.Call{}, errBoom, policy.StopAttempts},
+			"outcome":  {3, policy.Call{}, permanent, policy.StopOutcome},
+			"call":     {3, policy.Call{NoRetry: true}, errBoom, policy.StopCall},
+		} {
+			for _, bounds := range [][]policy.Policy{nil, {policy.Timeouts{Total: 2 * time.Second}}} {
+				p := build(t, append(bounds, &retrier{max: c.max})...)
+				ctx, cancel := context.WithTimeout(policy.WithCall(t.Context(), c.call), time.Second)
+				_, err := policy.Do(ctx, p, func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, c.err })
+				cancel()
+				assert.Equal(t, c.err, err, name)
+				ps := p.Snapshot().Policies
+				assert.Equal(t, uint64(1), ps[len(ps)-1].Retry.Stopped[c.want], name)
+			}
+		}
+	})
+}

@@ -266,12 +266,6 @@ func (s *callState) result() error {
 	case s.stop == StopDeadline:
 		gave.Cause = context.DeadlineExceeded
 	case s.stop == StopBudget, s.stop == StopMaxDuration, s.stop == StopPushback:
-	case s.plan.retry != nil && ctxErr != nil && !errors.Is(s.err, s.ctx.Err()):
-		// The context ended while the attempt ran, and its error does not say so.
-		gave.Cause, gave.Stop = ctxErr, StopCanceled
-		if errors.Is(ctxErr, context.DeadlineExceeded) {
-			gave.Stop = StopDeadline
-		}
 	default:
 		return s.err
 	}
