@@ -17,6 +17,8 @@ func (b *Breaker) BuildPolicy() (policy.Part, error) {
 		Place:    policy.PlaceBreaker,
 		Shadow:   b.cfg.Shadow,
 		Warnings: b.cfg.warnings(),
+
+		SlowAfter: b.cfg.SlowAfter,
 	}, nil
 }
 

@@ -98,8 +98,8 @@ func (c Adaptive) Validate() error {
 	if c.Tolerance != 0 && c.Tolerance != NoBrake && !(c.Tolerance >= 1.1 && c.Tolerance <= math.MaxFloat64) {
 		fault("Tolerance", c.Tolerance, "want at least 1.1, 0 (2) or NoBrake (-1)")
 	}
-	if c.MaxWait < 0 {
-		fault("MaxWait", c.MaxWait, "want a positive duration, or 0 (does not wait)")
+	if c.MaxWait != 0 && c.MaxWait < time.Microsecond {
+		fault("MaxWait", c.MaxWait, "want at least 1µs, or 0 (does not wait); a number alone is nanoseconds")
 	}
 	switch {
 	case c.MaxWaiters < 0 || c.MaxWaiters > maxLimit:

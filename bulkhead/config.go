@@ -65,8 +65,8 @@ func (c Semaphore) Validate() error {
 	if c.Limit < 0 || c.Limit > maxLimit {
 		fault("Limit", c.Limit, "want 1 to 2147483647, or 0 (100)")
 	}
-	if c.MaxWait < 0 {
-		fault("MaxWait", c.MaxWait, "want a positive duration, or 0 (does not wait)")
+	if c.MaxWait != 0 && c.MaxWait < time.Microsecond {
+		fault("MaxWait", c.MaxWait, "want at least 1µs, or 0 (does not wait); a number alone is nanoseconds")
 	}
 	switch {
 	case c.MaxWaiters < 0 || c.MaxWaiters > maxLimit:

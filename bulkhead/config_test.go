@@ -50,7 +50,7 @@ func TestSemaphoreValidate(t *testing.T) {
 		{name: "shadow", cfg: bulkhead.Semaphore{Limit: 5, Shadow: true}},
 		{name: "negative limit", cfg: bulkhead.Semaphore{Limit: -1}, want: []string{"Limit"}},
 		{name: "negative wait", cfg: bulkhead.Semaphore{MaxWait: -1}, want: []string{"MaxWait"}},
-		{name: "negative waiters", cfg: bulkhead.Semaphore{MaxWait: 1, MaxWaiters: -1}, want: []string{"MaxWaiters"}},
+		{name: "negative waiters", cfg: bulkhead.Semaphore{MaxWait: time.Second, MaxWaiters: -1}, want: []string{"MaxWaiters"}},
 		{name: "waiters without wait", cfg: bulkhead.Semaphore{MaxWaiters: 1}, want: []string{"MaxWaiters"}},
 		{
 			name: "all at once", cfg: bulkhead.Semaphore{Limit: -2, MaxWait: -time.Second, MaxWaiters: math.MinInt32},

@@ -24,6 +24,8 @@ func (p *Permits) BuildPolicy() (policy.Part, error) {
 		Waits:  p.cfg.MaxWait > 0,
 		Holds:  true,
 		Shadow: p.cfg.Shadow,
+
+		MaxWait: p.cfg.MaxWait,
 	}, nil
 }
 

@@ -89,7 +89,7 @@ func TestPipelineNamesTheFault(t *testing.T) {
 	_, err := policy.New("inventory", bulkhead.Semaphore{Name: "db", Limit: -1, MaxWait: -1})
 	require.Error(t, err)
 	assert.Contains(t, err.Error(), "inventory.db.Limit: -1: want 1 to 2147483647, or 0 (100)")
-	assert.Contains(t, err.Error(), "inventory.db.MaxWait: -1ns: want a positive duration")
+	assert.Contains(t, err.Error(), "inventory.db.MaxWait: -1ns: want at least 1µs")
 }
 
 func TestPipelineRefusal(t *testing.T) {

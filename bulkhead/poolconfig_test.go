@@ -38,7 +38,7 @@ func TestPoolValidate(t *testing.T) {
 		{name: "negative idle timeout", cfg: bulkhead.Pool{IdleTimeout: -1}, want: []string{"IdleTimeout"}},
 		{name: "queue below NoQueue", cfg: bulkhead.Pool{Queue: -2}, want: []string{"Queue"}},
 		{name: "negative wait", cfg: bulkhead.Pool{MaxWait: -1}, want: []string{"MaxWait"}},
-		{name: "wait without a queue", cfg: bulkhead.Pool{Queue: bulkhead.NoQueue, MaxWait: 1}, want: []string{"MaxWait"}, says: "NoQueue"},
+		{name: "wait without a queue", cfg: bulkhead.Pool{Queue: bulkhead.NoQueue, MaxWait: time.Second}, want: []string{"MaxWait"}, says: "NoQueue"},
 		{name: "unknown when full", cfg: bulkhead.Pool{WhenFull: 2}, want: []string{"WhenFull"}},
 		{name: "negative target", cfg: bulkhead.Pool{CoDel: codel(-1, 0)}, want: []string{"CoDel.Target"}},
 		{name: "interval without target", cfg: bulkhead.Pool{CoDel: codel(0, 1)}, want: []string{"CoDel.Interval"}, says: "CoDel.Target"},

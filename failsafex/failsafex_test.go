@@ -130,7 +130,7 @@ func TestForeignFallbackAndTimeout(t *testing.T) {
 
 		// A value of another type is an error, not a zero.
 		_, err = policy.Do(t.Context(), p, func(context.Context) (string, error) { return "", errBoom })
-		require.ErrorContains(t, err, "int where the call returns a string")
+		require.ErrorContains(t, err, "type int, where the call returns type string")
 
 		p, err = policy.New("stock", thrice{}, failsafex.Policy("to", timeout.New[any](100*time.Millisecond)))
 		require.NoError(t, err)

@@ -283,7 +283,7 @@ func TestForeignPoliciesGiveUpValues(t *testing.T) {
 		assert.Equal(t, []int{1}, gone, "a value that came too late for a failsafe-go timeout")
 
 		v, err = run(policy.Busy, failsafex.Policy("fb", fallback.NewBuilderWithResult[any]("text").HandleIf(always).Build()))
-		require.ErrorContains(t, err, "string where the call returns a *failsafex_test.answer")
+		require.ErrorContains(t, err, "type string, where the call returns type *failsafex_test.answer")
 		assert.Nil(t, v)
 		assert.Equal(t, []int{1}, gone, "a failsafe-go fallback's value of another type")
 

@@ -276,7 +276,9 @@ func finish[A, T any](s *callState, b *body[A, T], v T) (T, *degraded, error) {
 		ans, ferr := fb.fb.Answer(s.outer, f)
 		var val T
 		if ferr == nil {
-			val, ferr = as[T](ans.Value)
+			if val, ferr = as[T](ans.Value); ferr != nil {
+				ferr = fmt.Errorf("%s.%s: %w", s.p.name, fb.name, ferr)
+			}
 		}
 		s.answered(fb.name, &fb.fallbackCounts, ferr)
 		if ferr == nil {

@@ -163,7 +163,7 @@ func TestFallbackAnsweringNothing(t *testing.T) {
 	p := build(t, &fallbackFunc[any]{answer: func(context.Context, policy.FailedCall) (any, error) { return nil, nil }})
 	_, err := policy.Do(t.Context(), p, fail)
 	require.ErrorIs(t, err, errBoom)
-	require.ErrorContains(t, err, "answered with a <nil> where the call returns a int")
+	require.ErrorContains(t, err, "answered with type <nil>, where the call returns type int")
 	v, err := policy.Do(t.Context(), p, func(context.Context) (error, error) { return nil, errBoom })
 	require.NoError(t, err)
 	require.NoError(t, v)

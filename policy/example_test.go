@@ -54,8 +54,8 @@ func ExampleNew_invalid() {
 	_, err := policy.New("stock", policy.Timeouts{Total: -time.Second, Attempt: -1})
 	fmt.Println(err)
 	// Output:
-	// stock.timeout.Total: -1s: want at least 0 (0 means no bound)
-	// stock.timeout.Attempt: -1ns: want at least 0 (0 means no bound)
+	// stock.timeout.Total: -1s: want at least 1µs (0 means no bound); a number alone is nanoseconds
+	// stock.timeout.Attempt: -1ns: want at least 1µs (0 means no bound); a number alone is nanoseconds
 }
 
 func ExampleTyped_Classify() {

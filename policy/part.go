@@ -80,6 +80,16 @@ type Part struct {
 
 	// Warnings are settings that work and are likely to surprise.
 	Warnings []string
+
+	// MaxWait, SlowAfter, MaxAttempts and BaseDelay are settings that make sense
+	// only beside those of other policies: the longest wait of a gate or a runner,
+	// the duration above which an attempt is slow, the number of attempts (0 is
+	// unlimited), and the least delay between two of them. New warns of those
+	// that do not fit together. Zero says nothing.
+	MaxWait     time.Duration
+	SlowAfter   time.Duration
+	MaxAttempts int
+	BaseDelay   time.Duration
 }
 
 // contributions returns the number of things that the part is set to be.

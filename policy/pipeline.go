@@ -265,6 +265,9 @@ func (p *Pipeline) assemble(parts []Part) (*plan, error) {
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
+	for _, w := range misfits(parts) {
+		p.warnings = append(p.warnings, p.name+"."+w)
+	}
 	pl.fill(parts, gates)
 	pl.recovery = newRecovery(pl)
 	p.watched = len(p.observers) > 0
@@ -359,8 +362,9 @@ func (p *Pipeline) emit(e Event) {
 
 // Close makes the pipeline refuse every further attempt with [ReasonClosed], ends
 // its subscriptions and closes the policies that hold something. Calls that are
-// running finish under the policies they entered. It returns when that is done or
-// ctx ends; further calls do nothing.
+// running finish under the policies they entered, and Close does not wait for them,
+// except for those on a pool, which it drains until ctx ends. Further calls of Close
+// do nothing.
 func (p *Pipeline) Close(ctx context.Context) error {
 	if p == nil {
 		return nil

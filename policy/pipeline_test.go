@@ -270,8 +270,8 @@ func TestNewReportsEverythingWrong(t *testing.T) {
 	)
 	require.Error(t, err)
 	for _, want := range []string{
-		"stock.timeout.Total: -1ns: want at least 0",
-		"stock.timeout.Attempt: -2ns: want at least 0",
+		"stock.timeout.Total: -1ns: want at least 1µs",
+		"stock.timeout.Attempt: -2ns: want at least 1µs",
 		"stock.a: the name is used twice",
 		"stock.retry: a pipeline has one retry policy",
 		"stock.policies: a nil policy is in the list",
@@ -306,7 +306,55 @@ func TestWarnings(t *testing.T) {
 	p := build(t, policy.Timeouts{Total: time.Second, Attempt: time.Second})
 	require.Len(t, p.Warnings(), 1)
 	assert.Contains(t, p.Warnings()[0], "stock.timeout: Attempt 1s is not below Total 1s")
-	assert.Empty(t, build(t, policy.Timeouts{Total: 2, Attempt: 1}).Warnings())
+	assert.Empty(t, build(t, policy.Timeouts{Total: 2 * time.Second, Attempt: time.Second}).Warnings())
+}
+
+// facts is a policy that says something about its settings.
+type facts struct{ policy.Part }
+
+func (f facts) BuildPolicy() (policy.Part, error) { return f.Part, nil }
+
+func TestWarningsAboutPoliciesTogether(t *testing.T) {
+	t.Parallel()
+	of := func(p policy.Part) policy.Policy { return facts{p} }
+	wait := policy.Part{Kind: "bulkhead", Gate: &gate{}, MaxWait: 2 * time.Second}
+	slow := policy.Part{Kind: "breaker", Gate: &gate{}, SlowAfter: time.Second}
+	tries := policy.Part{Kind: "retry", Retry: &retrier{}, MaxAttempts: 3}
+	long := policy.Part{Kind: "retry", Retry: &retrier{}, BaseDelay: 5 * time.Second}
+	for _, tt := range []struct {
+		part     policy.Part
+		timeouts policy.Timeouts
+		want     string
+	}{
+		{wait, policy.Timeouts{Total: time.Second}, "stock.bulkhead: MaxWait 2s is not below the total timeout 1s"},
+		{wait, policy.Timeouts{Total: 3 * time.Second}, ""},
+		{wait, policy.Timeouts{}, ""},
+		{slow, policy.Timeouts{Attempt: 500 * time.Millisecond}, "stock.breaker: SlowAfter 1s is not below the attempt timeout 500ms"},
+		{slow, policy.Timeouts{Attempt: 2 * time.Second}, ""},
+		{tries, policy.Timeouts{Total: 2 * time.Second, Attempt: 1900 * time.Millisecond}, "stock.retry: 3 attempts of up to 1.9s each do not fit into the total timeout 2s"},
+		{tries, policy.Timeouts{Total: 6 * time.Second, Attempt: 2 * time.Second}, ""},
+		{tries, policy.Timeouts{Total: time.Second}, ""},
+		{long, policy.Timeouts{Total: time.Second}, "stock.retry: BaseDelay 5s is not below the total timeout 1s"},
+	} {
+		got := build(t, of(tt.part), tt.timeouts).Warnings()
+		if tt.want == "" {
+			assert.Empty(t, got)
+			continue
+		}
+		if assert.Len(t, got, 1) {
+			assert.Contains(t, got[0], tt.want)
+		}
+	}
+}
+
+func TestRun(t *testing.T) {
+	t.Parallel()
+	g := &gate{}
+	p := build(t, g)
+	require.NoError(t, policy.Run(t.Context(), p, func(context.Context) error { return nil }))
+	require.ErrorIs(t, policy.Run(t.Context(), p, func(context.Context) error { return errBoom }), errBoom)
+	assert.Equal(t, []policy.Kind{policy.Success, policy.Failure}, g.kinds())
+	require.ErrorIs(t, policy.Run(t.Context(), nil, func(context.Context) error { return errBoom }), errBoom)
 }
 
 func TestCloseRefuses(t *testing.T) {

@@ -374,7 +374,7 @@ func TestFallback(t *testing.T) {
 	// The wrong type.
 	_, err = policy.Do(t.Context(), build(t, second), func(context.Context) (string, error) { return "", errBoom })
 	require.ErrorIs(t, err, errBoom)
-	require.ErrorContains(t, err, "int where the call returns a string")
+	require.ErrorContains(t, err, ".second: answered with type int, where the call returns type string")
 
 	// A success asks nobody.
 	r, err = policy.DoResult(t.Context(), build(t, second), succeed)

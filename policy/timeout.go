@@ -27,12 +27,13 @@ type Timeouts struct {
 // Validate reports every invalid field, joined.
 func (t Timeouts) Validate() error {
 	var errs []error
-	if t.Total < 0 {
-		errs = append(errs, &ConfigError{Policy: "timeout", Field: "Total", Value: t.Total, Want: "want at least 0 (0 means no bound)"})
+	check := func(field string, d time.Duration) {
+		if d != 0 && d < time.Microsecond {
+			errs = append(errs, &ConfigError{Policy: "timeout", Field: field, Value: d, Want: "want at least 1µs (0 means no bound); a number alone is nanoseconds"})
+		}
 	}
-	if t.Attempt < 0 {
-		errs = append(errs, &ConfigError{Policy: "timeout", Field: "Attempt", Value: t.Attempt, Want: "want at least 0 (0 means no bound)"})
-	}
+	check("Total", t.Total)
+	check("Attempt", t.Attempt)
 	return errors.Join(errs...)
 }
 

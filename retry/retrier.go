@@ -56,7 +56,18 @@ func New(name string, cfg Config) (*Retrier, error) {
 // BuildPolicy returns a part that shares this retrier, and its budget, with every
 // other pipeline that it is handed to. It never fails.
 func (r *Retrier) BuildPolicy() (policy.Part, error) {
-	return policy.Part{Kind: kind, Name: r.cfg.Name, Retry: r, Warnings: r.cfg.warnings()}, nil
+	return policy.Part{
+		Kind: kind, Name: r.cfg.Name, Retry: r, Warnings: r.cfg.warnings(),
+		MaxAttempts: max(r.cfg.MaxAttempts, 0), BaseDelay: r.shortest(),
+	}, nil
+}
+
+// shortest returns the least that lies between two attempts.
+func (r *Retrier) shortest() time.Duration {
+	if r.cfg.Jitter == FullJitter {
+		return 0
+	}
+	return max(r.cfg.BaseDelay, 0)
 }
 
 // Config returns the effective configuration: defaults filled in, and as the Budget
