@@ -11,15 +11,6 @@ import (
 	"github.com/breakwater-go/breakwater/policy"
 )
 
-// defaultGuests bounds those who wait in a lobby where no other number was given. Each
-// holds on to whatever its goroutine holds.
-const defaultGuests = 100
-
-var (
-	errLobbyFull = &limitedError{"ratelimit: as many wait as may", nil}
-	errLobbyLong = &limitedError{"ratelimit: the wait would be longer than it may be", nil}
-)
-
 // host is a limiter with a lobby.
 type host interface {
 	// try takes n tokens for a call if they are there, and says from which part of the
@@ -90,7 +81,7 @@ func waitFaults(kind string, wait time.Duration, most int) (errs []error) {
 	}
 	switch {
 	case most < 0:
-		fail("MaxWaiters", most, "want at least 1, or 0 (%d)", defaultGuests)
+		fail("MaxWaiters", most, "want at least 1, or 0 (%d)", defaultWaiters)
 	case most > 0 && wait == 0:
 		fail("MaxWaiters", most, "want 0 while MaxWait is 0: nobody waits; set MaxWait too")
 	}
@@ -100,7 +91,7 @@ func waitFaults(kind string, wait time.Duration, most int) (errs []error) {
 // guests returns the effective number of those who may wait.
 func guests(wait time.Duration, most int) int {
 	if wait > 0 && most == 0 {
-		return defaultGuests
+		return defaultWaiters
 	}
 	return most
 }
@@ -139,7 +130,7 @@ func (l *lobby) take(ctx context.Context, now time.Time, c *policy.Call, n int) 
 	}
 	g := &guest{call: *c, n: n, limit: limit}
 	if full, delay := l.join(now, g); full {
-		return now, 0, l.host.refusal(&policy.RejectedError{Reason: policy.ReasonWaiters, RetryAfter: delay, Err: errLobbyFull}, g.part)
+		return now, 0, l.host.refusal(&policy.RejectedError{Reason: policy.ReasonWaiters, RetryAfter: delay, Err: errWaiters}, g.part)
 	}
 	if g.ready != nil {
 		select {
@@ -178,7 +169,7 @@ func (l *lobby) late(g *guest, byDeadline bool) *policy.RejectedError {
 	if delay != policy.Never {
 		delay = max(delay-l.maxWait, 0) // from then on the wait is short enough
 	}
-	return &policy.RejectedError{Reason: policy.ReasonWait, RetryAfter: delay, Err: errLobbyLong}
+	return &policy.RejectedError{Reason: policy.ReasonWait, RetryAfter: delay, Err: errTooFar}
 }
 
 // peek is the refusal that take is sure to give, nil when there is none.
@@ -192,7 +183,7 @@ func (l *lobby) peek(now time.Time, c *policy.Call, n int) error {
 	case delay > l.maxWait:
 		return l.host.refusal(l.late(&guest{v: v, delay: delay}, false), part)
 	case int(l.waiting.Load()) >= l.maxWaiters:
-		return l.host.refusal(&policy.RejectedError{Reason: policy.ReasonWaiters, RetryAfter: delay, Err: errLobbyFull}, part)
+		return l.host.refusal(&policy.RejectedError{Reason: policy.ReasonWaiters, RetryAfter: delay, Err: errWaiters}, part)
 	}
 	return nil
 }
