@@ -184,10 +184,10 @@ func (p *phase) refusal(left int64) *policy.RejectedError {
 		if p.until != forever {
 			re.RetryAfter = time.Duration(left)
 		}
+	case Recovering:
+		re.Reason = policy.ReasonRamp // the next call may be let through
 	default:
-		// A probe may end at any moment, and the next call on the ramp may be let
-		// through, so when to come again is not known.
-		re.Reason = policy.ReasonProbes
+		re.Reason = policy.ReasonProbes // a probe may end at any moment
 	}
 	return re
 }

@@ -38,8 +38,9 @@ func (b *Breaker) Peek(a *policy.Attempt) error {
 // Enter implements [policy.Gate]. It does not wait. A refusal is a
 // [*policy.RejectedError] with [ErrOpen]: while open its reason is
 // [policy.ReasonOpen] and its RetryAfter the time to the first probe; while half-open
-// or recovering [policy.ReasonProbes], with no RetryAfter; while forced open
-// [policy.ReasonForced], with the time to the end of that if it has one.
+// it is [policy.ReasonProbes], and while recovering [policy.ReasonRamp], with no
+// RetryAfter; while forced open [policy.ReasonForced], with the time to the end of that
+// if it has one.
 func (b *Breaker) Enter(_ context.Context, a *policy.Attempt, slot int) error {
 	word, refused := b.enter(a.Now())
 	if refused != nil {

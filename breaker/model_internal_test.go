@@ -322,7 +322,7 @@ func (m *model) ask(ns int64) (*modelTicket, policy.Reason, time.Duration) {
 	case m.state == Recovering:
 		m.asked++
 		if float64(m.asked*0x9e3779b97f4a7c15)/(1<<64) >= m.share(ns) { // the golden ratio's share of 2^64
-			return nil, policy.ReasonProbes, 0
+			return nil, policy.ReasonRamp, 0
 		}
 	}
 	return &modelTicket{gen: m.gen}, 0, 0

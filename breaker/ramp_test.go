@@ -80,7 +80,7 @@ func TestRecovering(t *testing.T) {
 		for range n {
 			_, got := policy.Do(t.Context(), p, func(context.Context) (int, error) { ran++; return 1, err })
 			if got != err { //nolint:errorlint // identity is what is asked
-				requireRefused(t, got, policy.ReasonProbes, 0)
+				requireRefused(t, got, policy.ReasonRamp, 0)
 			}
 		}
 		return ran

@@ -108,7 +108,7 @@ func offer(ctx context.Context, t *testing.T, p *policy.Pipeline, n, every int) 
 		if re, ok := errors.AsType[*policy.RejectedError](err); ok {
 			require.ErrorIs(t, err, breaker.ErrThrottled)
 			require.NotErrorIs(t, err, breaker.ErrOpen)
-			require.Equal(t, policy.ReasonOpen, re.Reason)
+			require.Equal(t, policy.ReasonThrottle, re.Reason)
 			require.Zero(t, re.RetryAfter)
 		}
 	}
@@ -147,7 +147,7 @@ func TestThrottleInPipeline(t *testing.T) {
 
 		passed = offer(t.Context(), t, p, 10_000, 1000)
 		assert.InDelta(t, 1000, passed, 200)
-		rejected := snapshot(t, p, "throttle").Rejected[policy.ReasonOpen]
+		rejected := snapshot(t, p, "throttle").Rejected[policy.ReasonThrottle]
 		assert.Equal(t, uint64(10_000-passed), rejected)
 		assert.Equal(t, uint64(10_020), look().Calls, "refusals are requests")
 		time.Sleep(10 * time.Second)
@@ -196,7 +196,7 @@ func TestThrottleShadowAndAmend(t *testing.T) {
 		assert.Equal(t, 1000, offer(t.Context(), t, p, 1000, 1000), "all of them run")
 		s := snapshot(t, p, "throttle")
 		assert.True(t, s.Shadow)
-		assert.Greater(t, s.Rejected[policy.ReasonOpen], uint64(700))
+		assert.Greater(t, s.Rejected[policy.ReasonThrottle], uint64(700))
 		assert.InDelta(t, 0.1, s.Breaker.Share, 1e-9)
 
 		asked := 0

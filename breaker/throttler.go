@@ -90,13 +90,13 @@ func (t *Throttler) BuildPolicy() (policy.Part, error) {
 func (t *Throttler) Peek(*policy.Attempt) error { return nil }
 
 // Enter implements [policy.Gate]. It does not wait. A refusal is a
-// [*policy.RejectedError] with [ErrThrottled] and the reason [policy.ReasonOpen]; it
+// [*policy.RejectedError] with [ErrThrottled] and the reason [policy.ReasonThrottle]; it
 // has no RetryAfter, for the next call may be let through.
 func (t *Throttler) Enter(_ context.Context, a *policy.Attempt, _ int) error {
 	if t.enter(a.Now(), a.Call().Priority) {
 		return nil
 	}
-	return &policy.RejectedError{Policy: throttleKind, Reason: policy.ReasonOpen, Err: ErrThrottled}
+	return &policy.RejectedError{Policy: throttleKind, Reason: policy.ReasonThrottle, Err: ErrThrottled}
 }
 
 // Leave implements [policy.Gate].

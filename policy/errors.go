@@ -31,6 +31,8 @@ const (
 	ReasonOpen                      // the breaker is open
 	ReasonProbes                    // the breaker is half-open and its probes are all in flight
 	ReasonForced                    // an operator holds the breaker open
+	ReasonRamp                      // the breaker is recovering, and lets only a share of the calls through
+	ReasonThrottle                  // the dependency refuses a share of the calls, so that share is not sent
 	ReasonClosed                    // the pipeline was closed
 
 	// NumReasons is the number of reasons, for arrays indexed by Reason.
@@ -39,7 +41,7 @@ const (
 
 var reasonNames = [NumReasons]string{
 	"unknown", "rate", "cost", "concurrency", "waiters", "wait", "deadline",
-	"open", "probes", "forced", "closed",
+	"open", "probes", "forced", "ramp", "throttle", "closed",
 }
 
 // String returns the reason's name in lower case, as metrics and logs show it.
