@@ -2,7 +2,6 @@ package ratelimit
 
 import (
 	"context"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -221,7 +220,7 @@ func (b *Bundle) foresee(now time.Time, c *policy.Call, ahead, n int) (delay tim
 
 // giveBack implements [host].
 func (b *Bundle) giveBack(taken time.Time, c *policy.Call, n, _ int) {
-	for i := range slices.Backward(b.parts) {
+	for i := range b.parts {
 		b.parts[i].refundFor(taken, c, n)
 	}
 	b.lobby.look()
