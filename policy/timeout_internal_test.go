@@ -119,7 +119,7 @@ func TestDeadlineCtxChildrenCostNoGoroutine(t *testing.T) {
 			defer stop()
 			child.Done()
 		}
-		assert.Equal(t, before, runtime.NumGoroutine())
+		assert.LessOrEqual(t, runtime.NumGoroutine(), before) // one of another test may end meanwhile
 		c.cancel(context.Canceled)
 		c.cancel(context.DeadlineExceeded)
 		assert.Equal(t, context.Canceled, c.Err(), "the first end counts")
