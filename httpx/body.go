@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"runtime"
 	"sync/atomic"
@@ -27,30 +28,54 @@ func followed(resp *http.Response) bool {
 	}
 }
 
-// follow wraps the body of resp, so that the attempt behind h ends with it.
-func (rt *RoundTripper) follow(req *http.Request, resp *http.Response, h policy.Handle) io.ReadCloser {
-	t := &tail{rt: rt, req: req, status: resp.StatusCode, inner: resp.Body, handle: h}
-	b := &body{tail: t}
-	b.cleanup = runtime.AddCleanup(b, (*tail).abandon, t)
-	w, ok := resp.Body.(io.Writer)
-	if !ok {
-		return b
+// follow returns what the caller gets in place of resp: a copy with a body that ends
+// the attempt behind h. It must be a copy: net/http's bodies refer to the response they
+// came with, so that a wrapper put into resp itself would be reachable from what it
+// wraps, and never be found when it is lost.
+func (rt *RoundTripper) follow(req *http.Request, resp *http.Response, h policy.Handle) *http.Response {
+	t := &tail{rt: rt, req: req, resp: resp, inner: resp.Body, handle: h}
+	b := &body{resp: *resp, tail: t}
+	b.resp.Body = b
+	if w, ok := resp.Body.(io.Writer); ok {
+		t.duplex = resp.StatusCode == http.StatusSwitchingProtocols || req.Method == http.MethodConnect
+		b.resp.Body = &duplexBody{body: b, w: w}
 	}
-	t.duplex = resp.StatusCode == http.StatusSwitchingProtocols || req.Method == http.MethodConnect
-	return &duplexBody{body: b, w: w}
+	b.cleanup = runtime.AddCleanup(b, (*tail).abandon, t)
+	return &b.resp
 }
 
-// body is what the caller reads. It is separate from what it does so that the garbage
+// body is what the caller reads, together with the response that it is part of: one
+// lives as long as the other. It is separate from what it does so that the garbage
 // collector can tell that the caller has lost it.
 type body struct {
+	resp    http.Response
 	tail    *tail
 	cleanup runtime.Cleanup
 }
 
 func (b *body) Read(p []byte) (int, error) {
-	n, err := b.tail.read(p)
+	t := b.tail
+	n, err := t.inner.Read(p)
+	// The end of one direction of a switched connection is not the end of it, and
+	// how such a session ends says nothing about the answer that began it.
+	if err != nil && !t.duplex && !t.ended.Load() {
+		if err == io.EOF {
+			b.mergeTrailer()
+		}
+		t.end(err)
+	}
 	runtime.KeepAlive(b) // reading is not losing
 	return n, err
+}
+
+// mergeTrailer takes over what came after the body. The transport has put it into its
+// own response, which is a map that the copy shares only if the server announced it.
+func (b *body) mergeTrailer() {
+	if b.resp.Trailer == nil {
+		b.resp.Trailer = b.tail.resp.Trailer
+		return
+	}
+	maps.Copy(b.resp.Trailer, b.tail.resp.Trailer)
 }
 
 // Close may be called more than once, and while another goroutine reads.
@@ -89,23 +114,13 @@ func (b *duplexBody) CloseWrite() error {
 type tail struct {
 	rt     *RoundTripper
 	req    *http.Request
-	status int
+	resp   *http.Response // the transport's own
 	duplex bool
-	inner  io.ReadCloser
+	inner  io.ReadCloser // its body
 	handle policy.Handle
 
 	closed atomic.Bool // inner is being closed, or is
 	ended  atomic.Bool // the attempt is over
-}
-
-func (t *tail) read(p []byte) (int, error) {
-	n, err := t.inner.Read(p)
-	// The end of one direction of a switched connection is not the end of it, and
-	// how such a session ends says nothing about the answer that began it.
-	if err != nil && !t.duplex && !t.ended.Load() {
-		t.end(err)
-	}
-	return n, err
 }
 
 // end finishes the attempt after the last byte, or where it breaks off.
@@ -147,7 +162,7 @@ func (t *tail) abandon() {
 	if lost && t.rt.cfg.OnAbandoned != nil {
 		defer func() { _ = recover() }() // it must not end the process
 		t.rt.cfg.OnAbandoned(AbandonedBody{
-			Dependency: t.rt.p.Name(), Method: t.req.Method, Host: t.req.URL.Host, Status: t.status,
+			Dependency: t.rt.p.Name(), Method: t.req.Method, Host: t.req.URL.Host, Status: t.resp.StatusCode,
 		})
 	}
 }

@@ -132,6 +132,9 @@ func attempt(ctx context.Context, x exchange, at *policy.Attempt) (*http.Respons
 	if resp.Body == nil {
 		resp.Body = http.NoBody
 	}
+	if resp.Header == nil {
+		resp.Header = http.Header{} // here, since a copy of the caller's would miss the trailer
+	}
 	if resp.Request == out || resp.Request == nil {
 		// Its copy is nobody's business, and its context ends with the attempt.
 		resp.Request = x.req
@@ -139,7 +142,7 @@ func attempt(ctx context.Context, x exchange, at *policy.Attempt) (*http.Respons
 	kind, pushback := x.judge(resp)
 	at.SetOutcome(kind, pushback)
 	if followed(resp) {
-		resp.Body = x.rt.follow(x.req, resp, at.Hold())
+		return x.rt.follow(x.req, resp, at.Hold()), nil
 	}
 	return resp, nil
 }
