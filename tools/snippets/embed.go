@@ -48,7 +48,8 @@ func writeEmbeds(fsys fs.FS, p *page, text string) (string, error) {
 }
 
 // embedded returns what an embed comment refers to: a file from the root, without
-// the lines that mark regions, or a region of it, less its indentation.
+// the lines that mark regions, or a region of it, less its indentation and the empty
+// lines at its ends.
 func embedded(fsys fs.FS, ref string) (string, error) {
 	name, region, _ := strings.Cut(ref, "#")
 	if !fs.ValidPath(name) || path.IsAbs(name) {
@@ -87,7 +88,19 @@ func embedded(fsys fs.FS, ref string) (string, error) {
 	case open != "":
 		return "", fmt.Errorf("embed %s: region %s does not end", ref, open)
 	}
-	return strings.Join(outdent(out), "\n") + "\n", nil
+	return strings.Join(outdent(trim(out)), "\n") + "\n", nil
+}
+
+// trim takes away empty lines at both ends: gofmt wants them between the mark of a
+// region and a doc comment.
+func trim(lines []string) []string {
+	for len(lines) > 0 && strings.TrimSpace(lines[0]) == "" {
+		lines = lines[1:]
+	}
+	for len(lines) > 0 && strings.TrimSpace(lines[len(lines)-1]) == "" {
+		lines = lines[:len(lines)-1]
+	}
+	return lines
 }
 
 // outdent takes away the tabs that all lines begin with.

@@ -6,6 +6,8 @@
 //     file holds, whole or between "// region name" and "// endregion";
 //   - relative links lead to a file, and to a heading that is there;
 //   - every metric that is named is there;
+//   - every field of a struct that users fill in is in a table of its package's
+//     reference page;
 //   - every page below docs is listed in docs/README.md;
 //   - the table of cases names every test called TestCaseB… and no other.
 //
@@ -131,6 +133,11 @@ func run(ctx context.Context, root string, write bool) (faults []fault, summary 
 		}
 	}
 	faults = append(faults, checkIndex(pages)...)
+	fields, err := specs(fsys, files)
+	if err != nil {
+		return nil, "", err
+	}
+	faults = append(faults, checkFields(pages, fields)...)
 	if p, ok := pages[casesPage]; ok {
 		tests, err := caseTests(fsys, files)
 		if err != nil {

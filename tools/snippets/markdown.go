@@ -15,6 +15,7 @@ type page struct {
 	anchors map[string]bool
 	prelude block // Go declarations for the blocks of this page
 	cases   []tableRow
+	prose   []string // its lines, without code and comments
 	faults  []fault
 }
 
@@ -86,6 +87,7 @@ func parsePage(path, text string) *page {
 	if embed != "" {
 		p.faults = append(p.faults, fault{path, embedLine, "no block follows the embed comment"})
 	}
+	p.prose = prose
 	p.readProse(prose)
 	return p
 }

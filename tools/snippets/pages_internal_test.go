@@ -70,6 +70,7 @@ func TestEmbed(t *testing.T) {
 	t.Parallel()
 	fsys := files(map[string]string{
 		"x/main.go": program,
+		"x/decl.go": "package x\n\n// region decl\n\n// A is a doc comment.\nvar A int\n\nvar B int\n\n// endregion\n",
 		"x/open.go": "// region a\n",
 		"x/two.go":  "// region a\n// region b\n// endregion\n",
 		"plain.txt": "text\n",
@@ -78,6 +79,7 @@ func TestEmbed(t *testing.T) {
 		{ref: "plain.txt", want: "text\n"},
 		{ref: "x/main.go", want: "package main\n\nfunc main() {\n\ta()\n\n\tif b {\n\t\tc()\n\t}\n}\n"},
 		{ref: "x/main.go#part", want: "a()\n\nif b {\n\tc()\n}\n"},
+		{ref: "x/decl.go#decl", want: "// A is a doc comment.\nvar A int\n\nvar B int\n"},
 		{ref: "x/main.go#other", err: "has no such region"},
 		{ref: "x/no.go", err: "does not exist"},
 		{ref: "x/open.go", err: "does not end"},
