@@ -207,13 +207,19 @@ func (p *phase) covers(word uint64) bool {
 // probe.
 func (b *Breaker) leave(word uint64, stripe uint32, now time.Time, o policy.Outcome) (late bool) {
 	p := b.phase.Load()
-	if p.word == word && p.quick != nil && o.Kind.IsAnswer() && o.Duration <= p.slowAfter {
-		if p.quick.Add(now, stripe) {
-			b.decide(p.tally, now, p.quick.Counts(now), 0)
-		}
-		return false
+	if !p.plain(word, o) {
+		return b.settle(p, word, stripe, now, o)
 	}
-	return b.settle(p, word, stripe, now, o)
+	if p.quick.Add(now, stripe) {
+		b.decide(p.tally, now, p.quick.Counts(now), 0)
+	}
+	return false
+}
+
+// plain reports whether the call counts as one that answered in time, in the phase
+// that it was admitted in and that looks at nothing else.
+func (p *phase) plain(word uint64, o policy.Outcome) bool {
+	return p.word == word && p.quick != nil && o.Kind.IsAnswer() && o.Duration <= p.slowAfter
 }
 
 // settle is leave for a call that is not plain, or that was admitted under another

@@ -42,6 +42,10 @@ func (b *Breaker) Peek(a *policy.Attempt) error {
 // RetryAfter; while forced open [policy.ReasonForced], with the time to the end of that
 // if it has one.
 func (b *Breaker) Enter(_ context.Context, a *policy.Attempt, slot int) error {
+	if p := b.phase.Load(); p.state == Closed { // spares reading the attempt's time
+		a.Slot(slot).Word = p.word
+		return nil
+	}
 	word, refused := b.enter(a.Now())
 	if refused != nil {
 		return refused
@@ -52,7 +56,14 @@ func (b *Breaker) Enter(_ context.Context, a *policy.Attempt, slot int) error {
 
 // Leave implements [policy.Gate].
 func (b *Breaker) Leave(a *policy.Attempt, slot int, o policy.Outcome) {
-	if b.leave(a.Slot(slot).Word, a.Stripe(), a.Now(), o) {
+	word := a.Slot(slot).Word
+	if p := b.phase.Load(); p.plain(word, o) { // as in leave, with a cheaper time
+		if p.quick.AddAt(a.Since(p.quick.Base()), a.Stripe()) {
+			b.decide(p.tally, a.Now(), p.quick.Counts(a.Now()), 0)
+		}
+		return
+	}
+	if b.leave(word, a.Stripe(), a.Now(), o) {
 		a.Discard()
 	}
 }

@@ -50,7 +50,7 @@ type thrice struct{}
 func (thrice) BuildPolicy() (policy.Part, error) {
 	return policy.Part{Kind: "retry", Retry: thrice{}}, nil
 }
-func (thrice) First(time.Time) {}
+func (thrice) First(*policy.Attempt) {}
 func (thrice) Undo(time.Time)  {}
 func (thrice) Decide(s policy.RetryState) policy.Decision {
 	switch {

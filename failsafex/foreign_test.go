@@ -33,7 +33,7 @@ type retrier struct {
 func (r *retrier) BuildPolicy() (policy.Part, error) {
 	return policy.Part{Kind: "retry", Retry: r}, nil
 }
-func (r *retrier) First(time.Time) { r.firsts++ }
+func (r *retrier) First(*policy.Attempt) { r.firsts++ }
 func (r *retrier) Undo(time.Time)  { r.undos++ }
 func (r *retrier) Decide(s policy.RetryState) policy.Decision {
 	r.asked = append(r.asked, s.Outcome)

@@ -61,7 +61,7 @@ type retries struct {
 	snap  *policy.RetrySnapshot
 }
 
-func (retries) First(time.Time) {}
+func (retries) First(*policy.Attempt) {}
 func (retries) Undo(time.Time)  {}
 
 func (r retries) Decide(s policy.RetryState) policy.Decision {

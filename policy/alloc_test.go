@@ -28,8 +28,8 @@ type still struct{}
 func (still) BuildPolicy() (policy.Part, error) {
 	return policy.Part{Kind: "retry", Retry: still{}}, nil
 }
-func (still) First(time.Time) {}
-func (still) Undo(time.Time)  {}
+func (still) First(*policy.Attempt) {}
+func (still) Undo(time.Time)        {}
 func (still) Decide(policy.RetryState) policy.Decision {
 	return policy.Decision{Stop: policy.StopAttempts}
 }

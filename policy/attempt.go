@@ -10,7 +10,7 @@ import (
 // Attempt is one try of a call, as its gates see it. Attempts are pooled: nothing
 // may keep one beyond the method it was handed to.
 type Attempt struct {
-	now, start time.Time
+	now, start time.Duration // since the pipeline's base
 	waited     time.Duration // in all gates together
 	pipe       *Pipeline
 	plan       *plan
@@ -85,7 +85,7 @@ func (a *Attempt) begin(ctx context.Context, p *Pipeline, number int, call *Call
 	a.stage = stageAdmission
 	a.call = call
 	a.waited = 0
-	a.now = p.clock()
+	a.now = p.elapsed()
 }
 
 // took returns the time since the attempt began, waits included.
@@ -93,7 +93,7 @@ func (a *Attempt) took() time.Duration {
 	if a.stage == stageAdmission {
 		return a.waited
 	}
-	return a.now.Sub(a.start) + a.waited
+	return a.now - a.start + a.waited
 }
 
 // recycle returns an attempt whose gates have all been left to the pool.
@@ -159,10 +159,10 @@ func (a *Attempt) admit() error {
 	a.start = a.now
 	if pl.runner == nil { // otherwise a worker does it
 		if a.number == 1 && pl.retry != nil {
-			pl.retry.First(a.now)
+			pl.retry.First(a)
 		}
 		if pl.attemptTimeout > 0 {
-			a.bound = newDeadlineCtx(ctx, a.now.Add(pl.attemptTimeout))
+			a.bound = newDeadlineCtx(ctx, a.Now().Add(pl.attemptTimeout))
 			a.ctx = a.bound
 		}
 		a.stage = stageRunning
@@ -251,9 +251,9 @@ func (a *Attempt) judge(err error) Outcome {
 	case err != nil:
 		o = a.plan.classify(a.ctx, err)
 	}
-	a.now = a.pipe.clock()
+	a.now = a.pipe.elapsed()
 	if o.Kind != NotRun { // a refusal further down: the dependency was not reached
-		o.Duration = max(a.now.Sub(a.start), 0)
+		o.Duration = max(a.now-a.start, 0)
 	}
 	return o
 }
@@ -287,14 +287,14 @@ func (a *Attempt) tellDiscarded(o Outcome) {
 // [runtime.Goexit], in it, in a gate or in a classifier. The panic goes on with its
 // own stack.
 func (a *Attempt) unwind(span AttemptSpan) {
-	a.now = a.pipe.clock()
+	a.now = a.pipe.elapsed()
 	o := Outcome{Kind: NotRun}
 	switch a.stage {
 	case stageAdmission:
 	case stageRunning:
-		o = Outcome{Kind: Failure, Duration: max(a.now.Sub(a.start), 0)}
+		o = Outcome{Kind: Failure, Duration: max(a.now-a.start, 0)}
 	case stageJudging:
-		o = Outcome{Kind: Canceled, Duration: max(a.now.Sub(a.start), 0)}
+		o = Outcome{Kind: Canceled, Duration: max(a.now-a.start, 0)}
 	}
 	st := a.pipe.stats.at(a.stripe)
 	st.panics.Add(1)

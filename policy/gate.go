@@ -74,15 +74,19 @@ func (a *Attempt) Slot(i int) *Slot { return &a.slots[i] }
 // Now returns the attempt's latest reading of the clock, with its monotonic part:
 // the beginning of the attempt, or the end of the last wait; in [Gate.Leave], the
 // end of the attempt.
-func (a *Attempt) Now() time.Time { return a.now }
+func (a *Attempt) Now() time.Time { return a.pipe.base.Add(a.now) }
+
+// Since returns the time from t, which must have a monotonic part, to [Attempt.Now]. It
+// costs less than the difference of the two.
+func (a *Attempt) Since(t time.Time) time.Duration { return a.pipe.base.Sub(t) + a.now }
 
 // Waited tells the attempt that its gate has waited: it reads the clock again, so
 // that the wait does not count as the dependency's time. It returns the new Now.
 func (a *Attempt) Waited() time.Time {
-	now := a.pipe.clock()
-	a.waited += now.Sub(a.now)
+	now := a.pipe.elapsed()
+	a.waited += now - a.now
 	a.now = now
-	return now
+	return a.Now()
 }
 
 // Number returns 1 for the first attempt of a call, 2 for its first retry.

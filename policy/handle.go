@@ -110,8 +110,8 @@ func (h Handle) Amend(kind Kind) bool {
 	if a.outcome.Kind != Success {
 		return false
 	}
-	a.now = a.pipe.clock()
-	a.outcome = Outcome{Kind: kind, Duration: max(a.now.Sub(a.start), 0)}
+	a.now = a.pipe.elapsed()
+	a.outcome = Outcome{Kind: kind, Duration: max(a.now-a.start, 0)}
 	for i := range a.plan.gates {
 		if g, ok := a.plan.gates[i].gate.(Amender); ok && a.admitted&(1<<i) != 0 {
 			g.Amend(a, i, a.outcome)

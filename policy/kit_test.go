@@ -123,8 +123,8 @@ func (r *retrier) BuildPolicy() (policy.Part, error) {
 	return policy.Part{Kind: "retry", Retry: r}, nil
 }
 
-func (r *retrier) First(time.Time) { r.mu.Lock(); r.firsts++; r.mu.Unlock() }
-func (r *retrier) Undo(time.Time)  { r.mu.Lock(); r.undos++; r.mu.Unlock() }
+func (r *retrier) First(*policy.Attempt) { r.mu.Lock(); r.firsts++; r.mu.Unlock() }
+func (r *retrier) Undo(time.Time)        { r.mu.Lock(); r.undos++; r.mu.Unlock() }
 
 func (r *retrier) Decide(s policy.RetryState) policy.Decision {
 	r.mu.Lock()

@@ -162,9 +162,9 @@ type Decision struct {
 // A Retrier decides whether another attempt follows one that did not succeed. All
 // methods are called concurrently.
 type Retrier interface {
-	// First is told that a call begins: what a retry budget is a share of. It is
-	// on the path of every call.
-	First(now time.Time)
+	// First is told of the first attempt of each call, once its gates have let it
+	// in: what a retry budget is a share of. It is on the path of every call.
+	First(a *Attempt)
 
 	// Decide is asked once after each attempt that did not succeed, before any
 	// sleep. When it answers with another attempt it has taken what that costs.

@@ -333,7 +333,10 @@ func (pl *plan) classify(ctx context.Context, err error) Outcome {
 }
 
 // clock reads the time, with its monotonic part, at half the cost of [time.Now].
-func (p *Pipeline) clock() time.Time { return p.base.Add(time.Since(p.base)) }
+func (p *Pipeline) clock() time.Time { return p.base.Add(p.elapsed()) }
+
+// elapsed reads the monotonic clock.
+func (p *Pipeline) elapsed() time.Duration { return time.Since(p.base) }
 
 // Name returns the dependency's name.
 func (p *Pipeline) Name() string {

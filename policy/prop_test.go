@@ -105,8 +105,8 @@ type ledger struct {
 func (l *ledger) BuildPolicy() (policy.Part, error) {
 	return policy.Part{Kind: "retry", Retry: l}, nil
 }
-func (l *ledger) First(time.Time) {}
-func (l *ledger) Undo(time.Time)  { l.mu.Lock(); l.undos++; l.mu.Unlock() }
+func (l *ledger) First(*policy.Attempt) {}
+func (l *ledger) Undo(time.Time)        { l.mu.Lock(); l.undos++; l.mu.Unlock() }
 
 func (l *ledger) Decide(s policy.RetryState) policy.Decision {
 	if s.Outcome.Kind == policy.Canceled || s.Outcome.Kind == policy.Permanent {

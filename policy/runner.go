@@ -90,7 +90,7 @@ type job[A, T any] struct {
 	gone  bool                        // a gate that was asked again has refused: the refusal is complete
 	ran   bool                        // the function returned, and did not panic
 	bound atomic.Pointer[deadlineCtx] // set by Begin when there is an attempt timeout
-	start atomic.Pointer[time.Time]   // set by Begin
+	start atomic.Int64                // set by Begin: since the pipeline's base
 }
 
 func (j *job[A, T]) Look() error {
@@ -109,14 +109,14 @@ func (j *job[A, T]) Look() error {
 
 func (j *job[A, T]) Begin() context.Context {
 	a := j.a
-	now := a.pipe.clock()
-	j.start.Store(&now)
+	a.now = a.pipe.elapsed()
+	j.start.Store(int64(a.now))
 	a.stage = stageRunning
 	if a.number == 1 && a.plan.retry != nil {
-		a.plan.retry.First(now)
+		a.plan.retry.First(a)
 	}
 	if d := a.plan.attemptTimeout; d > 0 {
-		c := newDeadlineCtx(a.ctx, now.Add(d))
+		c := newDeadlineCtx(a.ctx, a.Now().Add(d))
 		j.bound.Store(c)
 		a.ctx = c // for a Handle; the caller asks for bound
 		return c
@@ -207,7 +207,7 @@ func tryPooled[A, T any](ctx context.Context, s *callState, number int, b *body[
 // panicked with.
 func (j *job[A, T]) done(err error) (T, Outcome, error) {
 	a := j.a
-	a.start = *j.start.Load()
+	a.start = time.Duration(j.start.Load())
 	a.bound = j.bound.Load()
 	if pe, ok := err.(*PanicError); ok { //nolint:errorlint // the runner's own
 		panic(pe) //nolint:forbidigo // the function's panic goes on in its caller
@@ -233,7 +233,7 @@ func (j *job[A, T]) leaveBehind() *Attempt {
 	a := j.a
 	c := &Attempt{
 		pipe: a.pipe, plan: a.plan, call: a.call, ctx: j.context(), number: a.number, stripe: a.stripe,
-		start: *j.start.Load(), entered: a.entered, admitted: a.admitted, slots: a.slots,
+		start: time.Duration(j.start.Load()), entered: a.entered, admitted: a.admitted, slots: a.slots,
 	}
 	a.entered = 0
 	return c

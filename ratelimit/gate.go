@@ -23,7 +23,7 @@ func (b *Bucket) BuildPolicy() (policy.Part, error) {
 // Peek implements [policy.Gate]: it reports that too few tokens are there, and takes
 // none.
 func (b *Bucket) Peek(a *policy.Attempt) error {
-	if retryAfter, v := b.look(b.at(a.Now()), a.Cost()); v != taken {
+	if retryAfter, v := b.look(int64(a.Since(b.start)), a.Cost()); v != taken {
 		return rejection(b.name, v, retryAfter)
 	}
 	return nil
@@ -32,7 +32,7 @@ func (b *Bucket) Peek(a *policy.Attempt) error {
 // Enter implements [policy.Gate]: it takes the tokens that the call costs, or refuses
 // at once. It never waits.
 func (b *Bucket) Enter(_ context.Context, a *policy.Attempt, _ int) error {
-	if retryAfter, v := b.take(b.at(a.Now()), a.Cost()); v != taken {
+	if retryAfter, v := b.take(int64(a.Since(b.start)), a.Cost()); v != taken {
 		return rejection(b.name, v, retryAfter)
 	}
 	return nil

@@ -16,7 +16,7 @@ import (
 func TestAllocFirst(t *testing.T) {
 	r := newRetrier(t, retry.Config{})
 	now := time.Now()
-	assert.Zero(t, testing.AllocsPerRun(1000, func() { r.First(now) }))
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { retry.FirstAt(r, now) }))
 }
 
 func TestAllocDecide(t *testing.T) {

@@ -13,7 +13,7 @@ func BenchmarkFirst(b *testing.B) {
 	now := time.Now()
 	b.ReportAllocs()
 	for b.Loop() {
-		r.First(now)
+		retry.FirstAt(r, now)
 	}
 }
 
@@ -23,7 +23,7 @@ func BenchmarkFirstParallel(b *testing.B) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			r.First(now)
+			retry.FirstAt(r, now)
 		}
 	})
 }

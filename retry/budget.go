@@ -156,8 +156,9 @@ func (b *Budget) budget() (*Budget, error) {
 	return b, nil
 }
 
-// first counts a first attempt.
-func (b *Budget) first(now time.Time) { b.counts.Add(now, 0) }
+// first counts a first attempt. Attempts on different processors should come with
+// different stripes.
+func (b *Budget) first(since time.Duration, stripe uint32) { b.counts.AddAt(since, stripe) }
 
 // take counts a retry if the budget allows one.
 func (b *Budget) take(now time.Time) bool {

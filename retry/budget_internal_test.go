@@ -58,7 +58,7 @@ func TestCaseB53RatioIsExact(t *testing.T) {
 			b := mustBudget(t, BudgetConfig{Ratio: tt.ratio, MinPerSecond: Off})
 			now := time.Now()
 			for range tt.firsts {
-				b.first(now)
+				b.firstAt(now)
 			}
 			var s policy.RetrySnapshot
 			b.describe(&s, now)
@@ -81,7 +81,7 @@ func TestCaseB53NoFloatTraps(t *testing.T) {
 		now := time.Now()
 		retries := 0
 		for firsts := 1; firsts <= 1000; firsts++ {
-			b.first(now)
+			b.firstAt(now)
 			retries += granted(b, now)
 			require.Equal(t, firsts*percent/100, retries, "%d %% of %d", percent, firsts)
 		}
@@ -108,7 +108,7 @@ func TestCaseB53ReserveIsHonoured(t *testing.T) {
 			b := mustBudget(t, tt.cfg)
 			now := time.Now()
 			for range tt.firsts {
-				b.first(now)
+				b.firstAt(now)
 			}
 			assert.Equal(t, tt.want, granted(b, now))
 		})
@@ -129,7 +129,7 @@ func TestCaseB53ExactUnderConcurrencyConcurrentSafe(t *testing.T) {
 	for g := range workers {
 		wg.Go(func() {
 			for i := range each {
-				b.first(now)
+				b.firstAt(now)
 				if !b.take(now) {
 					continue
 				}
@@ -154,7 +154,7 @@ func TestBudgetUndoGivesBack(t *testing.T) {
 	now := time.Now()
 	b.undo(now) // nothing was taken: nothing to give
 	require.Zero(t, granted(b, now))
-	b.first(now)
+	b.firstAt(now)
 	require.Equal(t, 1, granted(b, now))
 	b.undo(now)
 	require.Equal(t, 1, granted(b, now))
@@ -165,13 +165,13 @@ func TestBudgetForgets(t *testing.T) {
 	b := mustBudget(t, BudgetConfig{Ratio: 0.5, MinPerSecond: Off, Window: 10 * time.Second})
 	now := time.Now()
 	for range 10 {
-		b.first(now)
+		b.firstAt(now)
 	}
 	require.Equal(t, 5, granted(b, now))
 	now = now.Add(time.Minute)
 	assert.Zero(t, granted(b, now), "calls of long ago pay for nothing")
-	b.first(now)
-	b.first(now)
+	b.firstAt(now)
+	b.firstAt(now)
 	assert.Equal(t, 1, granted(b, now), "retries of long ago weigh nothing")
 }
 
@@ -210,7 +210,7 @@ func TestBudgetEqualsRecount(t *testing.T) {
 			switch rapid.SampledFrom([]string{"firsts", "retry", "undo", "wait"}).Draw(t, "step") {
 			case "firsts":
 				for range rapid.IntRange(1, 12).Draw(t, "n") {
-					b.first(now())
+					b.firstAt(now())
 					firsts = append(firsts, bucket)
 				}
 			case "retry":

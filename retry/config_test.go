@@ -210,7 +210,7 @@ func FuzzConfig(f *testing.F) {
 		}
 		got := r.Config()
 		require.NoError(t, got.Validate(), "the effective config is valid: %+v", got)
-		r.First(start)
+		retry.FirstAt(r, start)
 		d := r.Decide(policy.RetryState{
 			Now: start, Started: start, Attempt: attempt, Err: errors.New("failed"),
 			Outcome: policy.Outcome{Kind: policy.Kind(outcome % uint8(policy.NumKinds)), Pushback: time.Duration(asked)},

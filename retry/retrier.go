@@ -75,9 +75,9 @@ func (r *Retrier) shortest() time.Duration {
 func (r *Retrier) Config() Config { return r.cfg }
 
 // First counts a first attempt, which pays into the budget.
-func (r *Retrier) First(now time.Time) {
+func (r *Retrier) First(a *policy.Attempt) {
 	if r.budget != nil {
-		r.budget.first(now)
+		r.budget.first(a.Since(r.budget.counts.Base()), a.Stripe())
 	}
 }
 

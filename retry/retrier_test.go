@@ -210,7 +210,7 @@ func TestCaseB53OwnRetryIsAllowed(t *testing.T) {
 	t.Parallel()
 	r := newRetrier(t, retry.Config{Budget: retry.BudgetConfig{Ratio: 1, MinPerSecond: retry.Off}})
 	now := time.Now()
-	r.First(now)
+	retry.FirstAt(r, now)
 	assert.Equal(t, policy.StopNone, fail(r, now))
 	assert.Equal(t, policy.StopBudget, fail(r, now))
 }
@@ -232,7 +232,7 @@ func TestCaseB53AnyOrder(t *testing.T) {
 			retries := 0
 			for _, c := range order {
 				if c == '+' {
-					r.First(now)
+					retry.FirstAt(r, now)
 				} else if fail(r, now) == policy.StopNone {
 					retries++
 				}
@@ -249,7 +249,7 @@ func TestBudgetIsShared(t *testing.T) {
 	reads, writes := newRetrier(t, retry.Config{Budget: budget}), newRetrier(t, retry.Config{Budget: budget})
 	now := time.Now()
 	for range 4 {
-		reads.First(now)
+		retry.FirstAt(reads, now)
 	}
 	assert.Equal(t, policy.StopNone, fail(writes, now), "paid for by reads")
 	assert.Equal(t, policy.StopNone, fail(reads, now))
@@ -261,7 +261,7 @@ func TestBudgetIsShared(t *testing.T) {
 	own := retry.Config{Budget: retry.BudgetConfig{Ratio: 0.5, MinPerSecond: retry.Off}}
 	reads, writes = newRetrier(t, own), newRetrier(t, own)
 	for range 4 {
-		reads.First(now)
+		retry.FirstAt(reads, now)
 	}
 	assert.Equal(t, policy.StopBudget, fail(writes, now), "a spec gives each policy a budget of its own")
 }
@@ -270,7 +270,7 @@ func TestDecideTakesNothingForNothing(t *testing.T) {
 	t.Parallel()
 	r := newRetrier(t, retry.Config{Budget: retry.BudgetConfig{Ratio: 1, MinPerSecond: retry.Off}})
 	now := time.Now()
-	r.First(now)
+	retry.FirstAt(r, now)
 	for _, s := range []policy.RetryState{
 		{Outcome: policy.Outcome{Kind: policy.Permanent}, Attempt: 1},
 		{Outcome: policy.Outcome{Kind: policy.Failure}, Attempt: 3},
@@ -294,7 +294,7 @@ func TestSnapshot(t *testing.T) {
 		MaxAttempts: 5, HasBudget: true, BudgetRatio: 0.5, BudgetRemaining: 2,
 	}}, r.Snapshot(now), "right without traffic")
 	for range 3 {
-		r.First(now)
+		retry.FirstAt(r, now)
 	}
 	require.Equal(t, policy.StopNone, fail(r, now))
 	assert.Equal(t, &policy.RetrySnapshot{
@@ -302,7 +302,7 @@ func TestSnapshot(t *testing.T) {
 	}, r.Snapshot(now).Retry, "3.5 less one, in whole retries")
 
 	r = newRetrier(t, retry.Config{MaxAttempts: retry.Unlimited, Budget: retry.NoBudget{}})
-	r.First(now)
+	retry.FirstAt(r, now)
 	r.Undo(now)
 	assert.Equal(t, &policy.RetrySnapshot{}, r.Snapshot(now).Retry, "0 is unlimited")
 }
@@ -317,7 +317,7 @@ func TestRetrierConcurrentSafe(t *testing.T) {
 		wg.Go(func() {
 			for i := range 2000 {
 				now := start.Add(time.Duration(i) * time.Microsecond) // all within one bucket
-				r.First(now)
+				retry.FirstAt(r, now)
 				if fail(r, now) == policy.StopNone && i%3 == 0 {
 					r.Undo(now)
 				}

@@ -102,7 +102,15 @@ func (w *Window) Watch(mark uint64) *Window {
 // unless what reached it was a call of [Window.Record] or [Window.Amend], which
 // return the figures themselves.
 func (w *Window) Add(now time.Time, stripe uint32) (reached bool) {
-	ns := w.nanos(now)
+	return w.AddAt(now.Sub(w.base), stripe)
+}
+
+// Base returns the time that the window's buckets are aligned to.
+func (w *Window) Base() time.Time { return w.base }
+
+// AddAt is Add at a time since [Window.Base].
+func (w *Window) AddAt(since time.Duration, stripe uint32) (reached bool) {
+	ns := max(int64(since), 0)
 	if ns >= w.edge.Load() {
 		return w.addLocking(ns, stripe)
 	}

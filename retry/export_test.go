@@ -1,0 +1,12 @@
+package retry
+
+import "time"
+
+// FirstAt is [Retrier.First] at a time of the test's choice.
+func FirstAt(r *Retrier, now time.Time) {
+	if r.budget != nil {
+		r.budget.firstAt(now)
+	}
+}
+
+func (b *Budget) firstAt(now time.Time) { b.first(now.Sub(b.counts.Base()), 0) }
