@@ -77,7 +77,8 @@ type RejectedError struct {
 	Err error
 }
 
-// Error names the dependency, the policy and the reason.
+// Error names the dependency, the policy and the reason. RetryAfter is rounded up to
+// milliseconds.
 func (e *RejectedError) Error() string {
 	var b strings.Builder
 	if e.Dependency != "" {
@@ -94,9 +95,19 @@ func (e *RejectedError) Error() string {
 		b.WriteString(", no retry will help")
 	case e.RetryAfter > 0:
 		b.WriteString(", retry after ")
-		b.WriteString(e.RetryAfter.String())
+		b.WriteString(inMilliseconds(e.RetryAfter).String())
 	}
 	return b.String()
+}
+
+// inMilliseconds rounds d up, as long as it can: whoever waits for that long must not
+// come too early.
+func inMilliseconds(d time.Duration) time.Duration {
+	t := d.Truncate(time.Millisecond)
+	if t < d && t <= math.MaxInt64-time.Millisecond {
+		t += time.Millisecond
+	}
+	return t
 }
 
 // Unwrap lets [errors.Is] find [ErrRejected] and the policy's sentinel.
@@ -142,16 +153,26 @@ type GaveUpError struct {
 	Cause error
 }
 
-// Error names the dependency, what ended the call, and its last error.
+// Error names the dependency, what ended the call, and its last error. The dependency
+// is named once, also where what these say begins with its name.
 func (e *GaveUpError) Error() string {
-	s := "attempts"
-	if e.Attempts == 1 {
-		s = "attempt"
+	prefix, why, attempts := "", e.Stop.String(), "attempts"
+	if e.Dependency != "" {
+		prefix = e.Dependency + ": "
 	}
 	if e.Cause != nil {
-		return fmt.Sprintf("%s: gave up after %d %s (%s: %v): %v", e.Dependency, e.Attempts, s, e.Stop, e.Cause, e.Last)
+		cause := strings.TrimPrefix(e.Cause.Error(), prefix)
+		if _, ok := e.Cause.(*RejectedError); ok && e.Stop == StopRejected { //nolint:errorlint // a text in front may not say so
+			why = cause // says so itself
+		} else {
+			why += ": " + cause
+		}
 	}
-	return fmt.Sprintf("%s: gave up after %d %s (%s): %v", e.Dependency, e.Attempts, s, e.Stop, e.Last)
+	if e.Attempts == 1 {
+		attempts = "attempt"
+	}
+	last := strings.TrimPrefix(e.Last.Error(), prefix)
+	return fmt.Sprintf("%sgave up after %d %s (%s): %s", prefix, e.Attempts, attempts, why, last)
 }
 
 // Unwrap returns Last and Cause.

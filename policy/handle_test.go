@@ -3,6 +3,7 @@ package policy_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -323,12 +324,32 @@ func (s *attemptSpan) End(o policy.Outcome, _ error) { s.log = append(s.log, "en
 
 func TestErrorsRead(t *testing.T) {
 	t.Parallel()
+	refusal := func(dependency string, after time.Duration) *policy.RejectedError {
+		return &policy.RejectedError{Dependency: dependency, Policy: "p", Reason: policy.ReasonOpen, RetryAfter: after}
+	}
 	for err, want := range map[error]string{
 		&policy.RejectedError{Dependency: "d", Policy: "p", Reason: policy.ReasonCost, RetryAfter: policy.Never}: "d: rejected by p (cost), no retry will help",
-		&policy.RejectedError{Policy: "p"}: "rejected by p (unknown)",
+		&policy.RejectedError{Policy: "p"}:                          "rejected by p (unknown)",
+		refusal("d", 4823174286):                                    "d: rejected by p (open), retry after 4.824s", // rounded up
+		refusal("d", 1):                                             "d: rejected by p (open), retry after 1ms",
+		refusal("d", 2*time.Millisecond):                            "d: rejected by p (open), retry after 2ms",
+		refusal("d", policy.Never-1):                                "d: rejected by p (open), retry after 2562047h47m16.854s",
+		refusal("d", (policy.Never - 1).Truncate(time.Millisecond)): "d: rejected by p (open), retry after 2562047h47m16.854s",
+		refusal("", -1):                                             "rejected by p (open)",
+
 		&policy.ConfigError{Dependency: "inventory", Policy: "retry", Field: "MaxAttempts", Value: -2, Want: "want at least 0"}: "inventory.retry.MaxAttempts: -2: want at least 0",
-		&policy.GaveUpError{Dependency: "d", Attempts: 1, Stop: policy.StopBudget, Last: errBoom}:                               "d: gave up after 1 attempt (budget): boom",
 		&policy.AnswerError{Dependency: "d", Kind: policy.Busy}:                                                                 "d: the answer was classified as busy",
+
+		&policy.GaveUpError{Dependency: "d", Attempts: 1, Stop: policy.StopBudget, Last: errBoom}:                                                 "d: gave up after 1 attempt (budget): boom",
+		&policy.GaveUpError{Attempts: 2, Stop: policy.StopBudget, Last: errBoom}:                                                                  "gave up after 2 attempts (budget): boom",
+		&policy.GaveUpError{Dependency: "d", Attempts: 2, Stop: policy.StopDeadline, Last: errBoom, Cause: context.DeadlineExceeded}:              "d: gave up after 2 attempts (deadline: context deadline exceeded): boom",
+		&policy.GaveUpError{Dependency: "d", Attempts: 2, Stop: policy.StopRejected, Last: errBoom, Cause: refusal("d", 0)}:                       "d: gave up after 2 attempts (rejected by p (open)): boom",
+		&policy.GaveUpError{Dependency: "d", Attempts: 2, Stop: policy.StopAttempts, Last: errBoom, Cause: refusal("d", 0)}:                       "d: gave up after 2 attempts (attempts: rejected by p (open)): boom",
+		&policy.GaveUpError{Dependency: "d", Attempts: 2, Stop: policy.StopRejected, Last: errBoom, Cause: refusal("other", 0)}:                   "d: gave up after 2 attempts (other: rejected by p (open)): boom",
+		&policy.GaveUpError{Dependency: "d", Attempts: 2, Stop: policy.StopRejected, Last: errBoom, Cause: fmt.Errorf("d: %w", refusal("d", 0))}:  "d: gave up after 2 attempts (rejected: d: rejected by p (open)): boom",
+		&policy.GaveUpError{Dependency: "d", Attempts: 2, Stop: policy.StopBudget, Last: &policy.AnswerError{Dependency: "d", Kind: policy.Busy}}: "d: gave up after 2 attempts (budget): the answer was classified as busy",
+		&policy.GaveUpError{Dependency: "d", Attempts: 2, Stop: policy.StopBudget, Last: fmt.Errorf("d: %w", errBoom)}:                            "d: gave up after 2 attempts (budget): boom",
+		&policy.GaveUpError{Dependency: "d", Attempts: 2, Stop: policy.StopBudget, Last: &policy.AnswerError{Dependency: "e", Kind: policy.Busy}}: "d: gave up after 2 attempts (budget): e: the answer was classified as busy",
 	} {
 		assert.EqualError(t, err, want)
 	}

@@ -85,7 +85,7 @@ func TestCaseB72_RefusalsAreNotRetried(t *testing.T) {
 		require.True(t, ok)
 		assert.Equal(t, policy.StopRejected, gave.Stop)
 		assert.Equal(t, 2, gave.Attempts)
-		assert.EqualError(t, err, "stock: gave up after 2 attempts (rejected: stock: rejected by breaker (concurrency), retry after 1.5s): boom")
+		assert.EqualError(t, err, "stock: gave up after 2 attempts (rejected by breaker (concurrency), retry after 1.5s): boom")
 		assert.Equal(t, 1, r.undos, "the refused attempt gives its retry back")
 		assert.Equal(t, uint64(1), p.Snapshot().Calls[policy.Failure], "the dependency's outcome is the call's")
 	})
