@@ -52,6 +52,9 @@ func newShop(inventoryURL string) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
+	for _, w := range inventory.Warnings() {
+		log.Println("inventory:", w)
+	}
 	client := &http.Client{Transport: httpx.Transport(inventory, nil)}
 	// endregion
 

@@ -24,15 +24,18 @@ func main() {
 	if err != nil {
 		log.Fatal(err) // every setting that is wrong, not only the first
 	}
+	for _, w := range inventory.Warnings() {
+		log.Println("inventory:", w) // what works and may surprise: nothing here
+	}
 	for start := time.Now(); time.Since(start) < 4*time.Second; time.Sleep(250 * time.Millisecond) {
 		stock, err := policy.Do(context.Background(), inventory, func(context.Context) (int, error) {
 			if t := time.Since(start); t > 900*time.Millisecond && t < 2400*time.Millisecond {
-				return 0, errors.New("connection refused") // your call goes here; this one has an outage
+				return 0, errors.New("no answer") // your call goes here; this one has an outage
 			}
 			return 42, nil
 		})
 		if re, ok := errors.AsType[*policy.RejectedError](err); ok {
-			fmt.Printf("not asked: %s, retry after %v\n", re.Reason, re.RetryAfter.Round(time.Millisecond))
+			fmt.Printf("refused: %s, retry after %v\n", re.Reason, re.RetryAfter.Round(time.Millisecond))
 		} else if err != nil {
 			fmt.Println("failed:", err)
 		} else {

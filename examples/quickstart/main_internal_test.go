@@ -33,7 +33,7 @@ func TestProgram(t *testing.T) {
 			kinds = append(kinds, kind)
 		}
 	}
-	assert.Equal(t, []string{"in stock", "failed", "not asked", "failed", "not asked", "in stock"}, kinds, "%s", text)
-	assert.Contains(t, string(text), "not asked: open, retry after")
+	assert.Equal(t, []string{"in stock", "failed", "refused", "failed", "refused", "in stock"}, kinds, "%s", text)
+	assert.Contains(t, string(text), "refused: open, retry after")
 	assert.True(t, strings.HasSuffix(string(text), "in stock: 42\nin stock: 42\nin stock: 42\n"), "%s", text)
 }

@@ -17,8 +17,6 @@ import (
 	"github.com/breakwater-go/breakwater/retry"
 )
 
-// region client
-
 // Client asks the inventory service how much there is.
 type Client struct {
 	base     string
@@ -47,8 +45,6 @@ func NewClient(base string, transport http.RoundTripper) (*Client, error) {
 
 // Pipeline returns the pipeline that guards the service.
 func (c *Client) Pipeline() *policy.Pipeline { return c.pipeline }
-
-// endregion
 
 // Count returns how much of sku is in stock.
 func (c *Client) Count(ctx context.Context, sku string) (n int, err error) {

@@ -1,5 +1,7 @@
 package stock_test
 
+// region imports
+
 import (
 	"context"
 	"errors"
@@ -16,6 +18,8 @@ import (
 	stock "github.com/breakwater-go/breakwater/examples/testing"
 	"github.com/breakwater-go/breakwater/policy"
 )
+
+// endregion
 
 // region service
 
