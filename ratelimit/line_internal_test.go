@@ -180,7 +180,7 @@ func runLine(t *testing.T, k lineKind, wait time.Duration, waiters int, script [
 	m := &modelLine{present: books, maxWait: int64(wait), most: waiters}
 	start := time.Now()
 	var waits []*modelWait
-	ended := make([]*modelWait, 0, len(script))
+	var all []*modelWait
 	type taken struct{ at, n int64 }
 	var holds []taken
 	type reservation struct {
@@ -219,11 +219,11 @@ func runLine(t *testing.T, k lineKind, wait time.Duration, waiters int, script [
 		case 2, 3, 4: // wait
 			ctx, cancel := context.WithCancel(t.Context())
 			got := &modelWait{id: i}
+			all = append(all, got)
 			done := make(chan error, 1)
 			go func() {
 				err := limiter.Wait(ctx, int(op.n))
 				got.at, got.err, got.ended = int64(time.Since(start)), err, true
-				ended = append(ended, got)
 				done <- err
 			}()
 			synctest.Wait()
@@ -333,12 +333,12 @@ func runLine(t *testing.T, k lineKind, wait time.Duration, waiters int, script [
 			report("wait of op %d has not ended", want.id)
 			continue
 		}
-		i := slices.IndexFunc(ended, func(w *modelWait) bool { return w.id == want.id })
+		i := slices.IndexFunc(all, func(w *modelWait) bool { return w.id == want.id && w.ended })
 		if i < 0 {
 			report("wait of op %d has not ended, want at %d with %v", want.id, want.at, want.err)
 			continue
 		}
-		got := ended[i]
+		got := all[i]
 		same := errors.Is(got.err, want.err)
 		if want.err == errLate { //nolint:errorlint // the very one
 			re := rejectionOf(got.err)
@@ -368,7 +368,7 @@ func drawScript(t *rapid.T) []lineOp {
 			which: rapid.IntRange(0, 100).Draw(t, "which"),
 			limit: rapid.IntRange(0, lineLimits-1).Draw(t, "limit"),
 		}
-	}), 1, 40).Draw(t, "script")
+	}), 10, 60).Draw(t, "script")
 }
 
 // checkLine holds a kind against its model.
