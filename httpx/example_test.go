@@ -42,8 +42,12 @@ func Example() {
 		return
 	}
 	resp, err := client.Do(req)
+	if gave, ok := errors.AsType[*policy.GaveUpError](err); ok {
+		fmt.Println("failed, and not asked again:", gave.Stop)
+		return
+	}
 	if re, ok := errors.AsType[*policy.RejectedError](err); ok {
-		fmt.Println("not asked:", re.Reason, re.RetryAfter)
+		fmt.Println("not asked:", re.Reason, re.RetryAfter.Round(time.Millisecond))
 		return
 	}
 	if err != nil {
