@@ -26,6 +26,7 @@ type Bundle struct {
 	lobby lobby
 
 	warnings []string // of the limits
+	hearers  []hearer // of the limits
 
 	// hint is the limit that refused last, if it was not the first.
 	hint atomic.Int32
@@ -42,6 +43,11 @@ type bundled struct {
 // foreteller is a member that can tell when calls will be let in one after the other.
 type foreteller interface {
 	foresee(now time.Time, c *policy.Call, ahead, n int) (delay time.Duration, v verdict, part int)
+}
+
+// hearer is a member that has to be told how a call ended that it let in at a time.
+type hearer interface {
+	hear(now, taken time.Time, o policy.Outcome)
 }
 
 var (
@@ -74,6 +80,9 @@ func NewAll(name string, cfg All) (*Bundle, error) {
 		b.parts[i].member = m
 		b.parts[i].limited = &PartError{Part: m.title(), Err: ErrLimited}
 		b.parts[i].exceeds = &PartError{Part: m.title(), Err: ErrExceedsBurst}
+		if h, ok := m.(hearer); ok && !parts[i].RefundsOnly {
+			b.hearers = append(b.hearers, h)
+		}
 		for _, w := range parts[i].Warnings {
 			b.warnings = append(b.warnings, m.title()+": "+w)
 		}
@@ -250,6 +259,12 @@ func (b *Bundle) takeFor(now time.Time, c *policy.Call, n int) (time.Duration, v
 func (b *Bundle) lookFor(now time.Time, c *policy.Call, n int) (time.Duration, verdict) {
 	delay, v, _ := b.worst(now, c, n)
 	return delay, v
+}
+
+func (b *Bundle) hear(now, taken time.Time, o policy.Outcome) {
+	for _, h := range b.hearers {
+		h.hear(now, taken, o)
+	}
 }
 
 func (b *Bundle) refundFor(taken time.Time, c *policy.Call, n int) { b.giveBack(taken, c, n, 0) }

@@ -16,7 +16,7 @@ func (b *Bundle) BuildPolicy() (policy.Part, error) {
 		Gate:        b,
 		Place:       policy.PlaceRateLimit,
 		Waits:       b.cfg.MaxWait > 0,
-		RefundsOnly: true,
+		RefundsOnly: len(b.hearers) == 0,
 		Shadow:      b.cfg.Shadow,
 		Warnings:    b.warnings,
 	}, nil
@@ -55,12 +55,15 @@ func (b *Bundle) remember(a *policy.Attempt, slot int, when time.Time) {
 	a.Slot(slot).Word = uint64(when.Sub(b.start)) //nolint:gosec // the same bits come back in Leave
 }
 
-// Leave implements [policy.Gate]: an attempt that never ran gets its tokens back.
+// Leave implements [policy.Gate]: an attempt that never ran gets its tokens back. How
+// others ended is told to the limits that want to know.
 func (b *Bundle) Leave(a *policy.Attempt, slot int, o policy.Outcome) {
+	when := b.start.Add(time.Duration(a.Slot(slot).Word)) //nolint:gosec // see remember
 	if o.Kind == policy.NotRun {
-		when := b.start.Add(time.Duration(a.Slot(slot).Word)) //nolint:gosec // see remember
 		b.giveBack(when, a.Call(), a.Cost(), 0)
+		return
 	}
+	b.hear(a.Now(), when, o)
 }
 
 // Snapshot implements [policy.Snapshotter]. Refusals are counted for the limit that they
