@@ -69,6 +69,7 @@ type Demo struct {
 	spans   *spanKeeper // nil when no spans are kept
 	metrics *server
 
+	lag  lag
 	cut  atomic.Bool // results are not counted any more
 	ends time.Duration
 }
@@ -147,6 +148,12 @@ func (d *Demo) Run(ctx context.Context, watch func(Frame)) (Report, error) {
 		loads.Wait()
 		close(over)
 	}()
+
+	done := make(chan struct{})
+	var watcher sync.WaitGroup
+	watcher.Go(func() { d.lag.watch(done) })
+	defer watcher.Wait()
+	defer close(done)
 
 	frames, samples := time.NewTicker(time.Second), time.NewTicker(sampleEvery)
 	defer frames.Stop()

@@ -29,6 +29,11 @@ func TestDemoReportJSON(t *testing.T) {
 			assert.Contains(t, fields, f, world)
 		}
 	}
+	stalls, ok := got["stalls"].(map[string]any)
+	require.True(t, ok)
+	for _, f := range []string{"longest_ms", "sum_ms", "large"} {
+		assert.Contains(t, stalls, f)
+	}
 	transition, ok := got["transitions"].([]any)[0].(map[string]any)
 	require.True(t, ok)
 	for _, f := range []string{"at_s", "from", "to", "why"} {

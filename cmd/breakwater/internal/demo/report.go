@@ -29,6 +29,9 @@ type Report struct {
 	// began to recover, or half-way between that and the end of a shorter run.
 	RecoveredFrom float64 `json:"recovered_from_s"`
 
+	// Stalls is what the machine did to the demo.
+	Stalls Stalls `json:"stalls"`
+
 	// Interrupted says that the run was ended early. Requests without an answer at
 	// that time are not counted.
 	Interrupted bool `json:"interrupted"`
@@ -135,6 +138,7 @@ func (d *Demo) report(interrupted bool) Report {
 		Transitions: d.guarded.changes.all(),
 		For:         round(d.ends.Seconds()), Rate: d.cfg.Rate, Seed: d.cfg.Seed,
 		RecoveredFrom: round(settleTime(d.script).Seconds()),
+		Stalls:        d.lag.stalls(d.ends),
 		Interrupted:   interrupted,
 	}
 	for i, p := range d.script {

@@ -78,7 +78,11 @@ func phase(f demo.Frame) string {
 
 // frame draws a frame as a table.
 func frame(f demo.Frame) string {
-	t := newTable(fmt.Sprintf("%.0f s of %s: %s", f.At.Seconds(), f.For, phase(f)), "in the last second")
+	of := ""
+	if f.At < f.For {
+		of = " of " + f.For.String()
+	}
+	t := newTable(fmt.Sprintf("%.0f s%s: %s", f.At.Seconds(), of, phase(f)), "in the last second")
 	u, p := f.Worlds[demo.Unprotected], f.Worlds[demo.Protected]
 	for _, r := range []struct {
 		what string
@@ -99,7 +103,8 @@ func frame(f demo.Frame) string {
 	return t.Render()
 }
 
-// Result writes the worlds side by side, and the breakers' transitions.
+// Result writes the worlds side by side, the breakers' transitions, and whether the
+// machine had too much else to do for all that to mean anything.
 func Result(w io.Writer, r demo.Report) {
 	title := fmt.Sprintf("%.1f s at %d requests per second", r.For, r.Rate)
 	if r.Interrupted {
@@ -136,6 +141,10 @@ func Result(w io.Writer, r demo.Report) {
 	}
 	fmt.Fprintf(w, "\n%s\n", t.Render())
 	transitions(w, r)
+	if r.Stalls.Large {
+		fmt.Fprintf(w, "\nThe machine was busy: for up to %s at a time, %s in all, the demo did not get a processor. Timeouts and breakers may have answered to that; play it again when the machine is idle.\n",
+			millis(r.Stalls.Longest), millis(r.Stalls.Sum))
+	}
 }
 
 // transitions writes what the breakers did, between the phases of the incident.

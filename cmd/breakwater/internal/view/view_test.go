@@ -73,6 +73,10 @@ func TestLiveTableIsDrawnOver(t *testing.T) {
 	require.True(t, ok, "what is below the cursor is erased")
 	assert.Equal(t, "\x1b["+strconv.Itoa(lines)+"A", up, "the cursor goes up by the lines of the table")
 	assert.Equal(t, lines, strings.Count(table, "\n"))
+
+	out.Reset()
+	live.Show(frameAt(13 * time.Second))
+	assert.Contains(t, rows(out.String()), "13 s: load over")
 }
 
 func report() demo.Report {
@@ -141,6 +145,21 @@ func TestResult(t *testing.T) {
     8.76 s  recovered
    12.10 s    inventory: half_open -> closed because of probes_succeeded (0 % of 3 calls)
 `, story)
+}
+
+func TestResultOnABusyMachine(t *testing.T) {
+	t.Parallel()
+	r := report()
+	r.Stalls = demo.Stalls{Longest: 99, Sum: 240}
+	var calm, busy bytes.Buffer
+	view.Result(&calm, r)
+	r.Stalls = demo.Stalls{Longest: 412.3, Sum: 1870, Large: true}
+	view.Result(&busy, r)
+	more, ok := strings.CutPrefix(busy.String(), calm.String())
+	require.True(t, ok)
+	assert.Equal(t, "\nThe machine was busy: for up to 412 ms at a time, 1.87 s in all, the demo did not get a processor. "+
+		"Timeouts and breakers may have answered to that; play it again when the machine is idle.\n", more)
+	assert.NotContains(t, calm.String(), "busy")
 }
 
 func TestResultOfAnInterruptedRun(t *testing.T) {
