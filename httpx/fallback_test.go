@@ -77,7 +77,10 @@ func TestFallbackReplacesAResponse(t *testing.T) {
 				assert.Equal(t, policy.Busy, f.Outcome.Kind)
 				assert.Equal(t, tc.attempts, f.Attempts)
 				var answer *policy.AnswerError
-				assert.ErrorAs(t, f.Err, &answer)
+				if assert.ErrorAs(t, f.Err, &answer) {
+					assert.Equal(t, uint16(503), answer.Code)
+				}
+				assert.Equal(t, uint16(503), f.Outcome.Code)
 				return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader("stale"))}, nil
 			}))...), s)
 			resp, err := rt.RoundTrip(get(t.Context(), t, "http://server.test"))

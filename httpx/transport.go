@@ -141,6 +141,7 @@ func attempt(ctx context.Context, x exchange, at *policy.Attempt) (*http.Respons
 	}
 	kind, pushback := x.judge(resp)
 	at.SetOutcome(kind, pushback)
+	at.SetCode(uint16(resp.StatusCode)) //nolint:gosec // three digits; it is for texts only
 	if followed(resp) {
 		return x.rt.follow(x.req, resp, at.Hold()), nil
 	}

@@ -147,6 +147,8 @@ func TestGivenUpForAnAttemptThatIsRefused(t *testing.T) {
 		var answer *policy.AnswerError
 		require.ErrorAs(t, err, &answer, "it says what the dependency answered")
 		assert.Equal(t, policy.Busy, answer.Kind)
+		assert.Equal(t, uint16(503), answer.Code)
+		assert.EqualError(t, err, "dep: gave up after 1 attempt (rejected by gate (concurrency), retry after 1s): the answer was classified as busy (status 503)")
 		require.Len(t, s.bodies, 1)
 		assert.EqualValues(t, 1, s.bodies[0].closed.Load())
 		assert.Equal(t, 0, g.held())

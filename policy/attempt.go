@@ -341,6 +341,11 @@ func (a *Attempt) SetOutcome(kind Kind, pushback time.Duration) {
 	a.outcome = Outcome{Kind: kind, Pushback: pushback}
 }
 
+// SetCode adds to the outcome the status code of the answer in its own protocol, such as
+// 503: an [*AnswerError] that has to stand for the answer says so. It comes after
+// SetOutcome, which takes it back.
+func (a *Attempt) SetCode(code uint16) { a.outcome.Code = code }
+
 // Hold lets the function of [DoAttempt] keep the attempt's permits, and its context,
 // beyond its return: the outcome is settled when the function returns, the rest when
 // the handle is released. It is called at most once per attempt. Should the function

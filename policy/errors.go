@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -189,11 +190,16 @@ func (e *GaveUpError) Unwrap() []error {
 type AnswerError struct {
 	Dependency string // name of the pipeline
 	Kind       Kind   // what the answer was classified as
+	Code       uint16 // its status code in its own protocol, such as 503; 0 when it has none
 }
 
-// Error names the dependency and the kind.
+// Error names the dependency, the kind and the code.
 func (e *AnswerError) Error() string {
-	return e.Dependency + ": the answer was classified as " + e.Kind.String()
+	s := e.Dependency + ": the answer was classified as " + e.Kind.String()
+	if e.Code != 0 {
+		s += " (status " + strconv.Itoa(int(e.Code)) + ")"
+	}
+	return s
 }
 
 // unansweredError is the error of a call that a fallback failed to answer for. It

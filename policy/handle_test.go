@@ -339,6 +339,7 @@ func TestErrorsRead(t *testing.T) {
 
 		&policy.ConfigError{Dependency: "inventory", Policy: "retry", Field: "MaxAttempts", Value: -2, Want: "want at least 0"}: "inventory.retry.MaxAttempts: -2: want at least 0",
 		&policy.AnswerError{Dependency: "d", Kind: policy.Busy}:                                                                 "d: the answer was classified as busy",
+		&policy.AnswerError{Dependency: "d", Kind: policy.Busy, Code: 503}:                                                      "d: the answer was classified as busy (status 503)",
 
 		&policy.GaveUpError{Dependency: "d", Attempts: 1, Stop: policy.StopBudget, Last: errBoom}:                                                 "d: gave up after 1 attempt (budget): boom",
 		&policy.GaveUpError{Attempts: 2, Stop: policy.StopBudget, Last: errBoom}:                                                                  "gave up after 2 attempts (budget): boom",

@@ -80,6 +80,10 @@ type Outcome struct {
 	// Kind is the classification of the attempt.
 	Kind Kind
 
+	// Code is the status code of the answer in its own protocol, such as 503, as set
+	// by [Attempt.SetCode]; 0 when there is none. It is for texts only.
+	Code uint16
+
 	// Duration is the time from the moment the last gate let the attempt in until
 	// the function returned. Time spent in the pipeline's own queues is not in it.
 	// It is never negative, and zero for an attempt that did not run.

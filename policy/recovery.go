@@ -247,7 +247,7 @@ func (s *callState) result() error {
 		if !s.discarded {
 			return nil // the function's value was classified; the caller gets the value
 		}
-		s.err = &AnswerError{Dependency: s.p.name, Kind: s.out.Kind}
+		s.err = &AnswerError{Dependency: s.p.name, Kind: s.out.Kind, Code: s.out.Code}
 	}
 	gave := &GaveUpError{Dependency: s.p.name, Attempts: s.ran, Stop: s.stop, Last: s.err, Cause: refusal}
 	ctxErr := contextError(s.ctx)
@@ -279,7 +279,7 @@ func (s *callState) failure(err error) (FailedCall, bool) {
 		return FailedCall{}, false
 	}
 	if err == nil {
-		err = &AnswerError{Dependency: s.p.name, Kind: s.out.Kind}
+		err = &AnswerError{Dependency: s.p.name, Kind: s.out.Kind, Code: s.out.Code}
 	}
 	return FailedCall{Dependency: s.p.name, Attempts: s.ran, Outcome: s.out, Err: err}, true
 }

@@ -302,7 +302,9 @@ func TestDiscardBeforeTheSleep(t *testing.T) {
 		at := func(s string) { log = append(log, fmt.Sprintf("%v %s", time.Since(start), s)) }
 		attempt := func(_ context.Context, _ int, a *policy.Attempt) (policy.Handle, error) {
 			at(fmt.Sprintf("attempt %d", a.Number()))
+			a.SetCode(1)
 			a.SetOutcome(policy.Busy, 0)
+			a.SetCode(uint16(500 + a.Number()))
 			return a.Hold(), nil
 		}
 		h, err := policy.DoAttempt(t.Context(), p, nil, 0, attempt, func(h policy.Handle) { at("discard"); h.Release() })
@@ -322,9 +324,18 @@ func TestDiscardBeforeTheSleep(t *testing.T) {
 		_, err = policy.DoAttempt(t.Context(), p, nil, 0, attempt, func(h policy.Handle) { h.Release() })
 		ae, ok := errors.AsType[*policy.AnswerError](err)
 		require.True(t, ok, "got %v", err)
-		assert.Equal(t, policy.Busy, ae.Kind)
+		assert.Equal(t, policy.AnswerError{Dependency: "stock", Kind: policy.Busy, Code: 501}, *ae)
 		require.ErrorIs(t, err, policy.ErrRejected)
 		assert.Zero(t, g.held())
+
+		// The code goes with what is said about the same answer only.
+		_, err = policy.DoAttempt(t.Context(), p, nil, 0, func(_ context.Context, _ int, a *policy.Attempt) (int, error) {
+			a.SetOutcome(policy.Busy, 0)
+			return 0, nil
+		}, func(int) {})
+		ae, ok = errors.AsType[*policy.AnswerError](err)
+		require.True(t, ok, "got %v", err)
+		assert.Zero(t, ae.Code)
 	})
 }
 
