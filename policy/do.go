@@ -367,8 +367,20 @@ func try[A, T any](ctx context.Context, p *Pipeline, s *callState, number int, b
 	}()
 	if err = a.admit(); err == nil {
 		v, err = b.run(a.ctx, a)
-		o = a.judge(err)
-		a.settle(o)
+		if err == nil && !a.preset && !a.held {
+			// What judge and settle come to for a plain success, without the calls:
+			// some 4 % of the path of nearly every call.
+			a.stage = stageJudging
+			a.now = p.elapsed()
+			o = Outcome{Kind: Success, Duration: max(a.now-a.start, 0)}
+			a.leave(o, ^uint32(0))
+			if a.discarded {
+				a.tellDiscarded(o)
+			}
+		} else {
+			o = a.judge(err)
+			a.settle(o)
+		}
 	}
 	returned = true
 	if s == nil && o.Kind != Success {
