@@ -90,6 +90,7 @@ type line struct {
 	shadow     bool
 	maxWait    time.Duration
 	maxWaiters int
+	warnings   []string
 	books      books
 
 	waiting atomic.Int32 // changes under mu

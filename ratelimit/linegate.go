@@ -18,6 +18,7 @@ func (l *line) BuildPolicy() (policy.Part, error) {
 		Waits:       l.maxWait > 0,
 		RefundsOnly: true,
 		Shadow:      l.shadow,
+		Warnings:    l.warnings,
 	}, nil
 }
 
@@ -31,20 +32,20 @@ func (l *line) Peek(a *policy.Attempt) error {
 		return nil
 	case v == tooBig, l.maxWait == 0:
 		return rejection(l.name, v, delay)
+	case int(l.waiting.Load()) >= l.maxWaiters:
+		l.lock(at)
+		defer l.unlock()
+		if int(l.waiting.Load()) >= l.maxWaiters {
+			return l.crowded(at)
+		}
+		return nil
 	case delay > l.maxWait:
 		if delay != policy.Never {
 			delay -= l.maxWait
 		}
 		return &policy.RejectedError{Policy: l.name, Reason: policy.ReasonWait, RetryAfter: delay, Err: errTooFar}
-	case int(l.waiting.Load()) < l.maxWaiters:
-		return nil
 	}
-	l.lock(at)
-	defer l.unlock()
-	if int(l.waiting.Load()) < l.maxWaiters {
-		return nil
-	}
-	return l.crowded(at)
+	return nil
 }
 
 // Enter implements [policy.Gate]: it takes the tokens that the call costs, waiting for

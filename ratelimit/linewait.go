@@ -106,7 +106,7 @@ func (l *line) join(at int64, n int, limit int64, reason policy.Reason, cause er
 // crowded is the refusal of a newcomer when there are enough who wait. The next place
 // becomes free when the first of them is let in. It requires that l.mu is held.
 func (l *line) crowded(at int64) error {
-	return &policy.RejectedError{Policy: l.name, Reason: policy.ReasonWaiters, RetryAfter: delayFrom(at, l.headLocked().when), Err: errWaiters}
+	return &policy.RejectedError{Policy: l.name, Reason: policy.ReasonWaiters, RetryAfter: delayFrom(at, max(at, l.headLocked().when)), Err: errWaiters}
 }
 
 // headLocked returns the first waiter, nil when nobody waits.

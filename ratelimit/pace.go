@@ -45,7 +45,7 @@ func NewPace(name string, cfg Pacer) (*Pace, error) {
 	cfg = cfg.withDefaults()
 	p := &Pace{
 		cfg:  cfg,
-		line: line{kind: pacerKind, name: cfg.Name, shadow: cfg.Shadow, maxWait: cfg.MaxWait, maxWaiters: cfg.MaxWaiters},
+		line: line{kind: pacerKind, name: cfg.Name, shadow: cfg.Shadow, maxWait: cfg.MaxWait, maxWaiters: cfg.MaxWaiters, warnings: cfg.warnings()},
 	}
 	s := newPaceState(cfg.Rate, cfg.Burst, 0)
 	s.used.Store(-s.full)

@@ -70,6 +70,16 @@ func (c Pacer) withDefaults() Pacer {
 	return c
 }
 
+// warnings returns what works and is likely to surprise. c must be effective.
+func (c Pacer) warnings() []string { return evenWarnings(c.Rate, c.Burst, c.MaxWait) }
+
+func evenWarnings(rate Rate, burst int, wait time.Duration) []string {
+	if burst == 1 && wait == 0 && !rate.unlimited() {
+		return []string{"nobody waits for a turn, so of uneven traffic below the rate what comes too soon is refused; MaxWait lets it wait, a Burst of 2 or more lets it in"}
+	}
+	return nil
+}
+
 // BuildPolicy implements [policy.Policy] with a new [Pace]: each pipeline that is given
 // the Pacer has a limit of its own. To share one, give both the Pace.
 func (c Pacer) BuildPolicy() (policy.Part, error) {

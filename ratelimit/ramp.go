@@ -46,7 +46,7 @@ func NewRamp(name string, cfg WarmUp) (*Ramp, error) {
 	cfg = cfg.withDefaults()
 	r := &Ramp{
 		cfg:  cfg,
-		line: line{kind: warmUpKind, name: cfg.Name, shadow: cfg.Shadow, maxWait: cfg.MaxWait, maxWaiters: cfg.MaxWaiters},
+		line: line{kind: warmUpKind, name: cfg.Name, shadow: cfg.Shadow, maxWait: cfg.MaxWait, maxWaiters: cfg.MaxWaiters, warnings: cfg.warnings()},
 	}
 	r.init(r, &r.ramps)
 	s := newSlope(cfg)

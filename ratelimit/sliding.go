@@ -49,7 +49,7 @@ func NewSliding(name string, cfg SlidingWindow) (*Sliding, error) {
 	cfg = cfg.withDefaults()
 	s := &Sliding{
 		cfg:  cfg,
-		line: line{kind: slidingKind, name: cfg.Name, shadow: cfg.Shadow, maxWait: cfg.MaxWait, maxWaiters: cfg.MaxWaiters},
+		line: line{kind: slidingKind, name: cfg.Name, shadow: cfg.Shadow, maxWait: cfg.MaxWait, maxWaiters: cfg.MaxWaiters, warnings: cfg.warnings()},
 	}
 	if cfg.Approximate {
 		s.counter = newCounterBooks(int64(cfg.Limit), int64(cfg.Window))
@@ -239,7 +239,7 @@ func (s *counterState) when(c counts, at, n int64) int64 {
 
 func (b *counterBooks) giveBack(_, taken, n int64) bool {
 	s := b.state.Load()
-	if taken < s.start {
+	if taken < s.start || taken-s.start >= s.window {
 		return false
 	}
 	for {
@@ -306,6 +306,7 @@ func (b *counterBooks) rewind()              { b.future = b.present }
 func (b *counterBooks) refund(_, taken, n int64) {
 	s, c := b.state.Load(), &b.present
 	switch {
+	case taken >= addSat(c.start, s.window): // nothing has been
 	case taken >= c.start:
 		c.used = max(c.used-n, 0)
 	case taken >= c.start-s.window:

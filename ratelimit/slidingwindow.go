@@ -40,7 +40,9 @@ type SlidingWindow struct {
 	// False is exact: in any stretch as long as Window no more than Limit are taken.
 	// With Approximate it is Limit + Limit*t/Window in any stretch of time t, however
 	// short or long: so twice the limit in a window at worst, if all calls of one came
-	// at its end, but never twice the limit in a moment.
+	// at its end, but never twice the limit in a moment. Under full load it lets in one
+	// call less than Limit in each window, since no part of a call is let in, and at a
+	// Limit of 1 half of it: use it for large limits.
 	Approximate bool
 
 	// MaxWait is the longest time that a call waits for room, up to a year. Zero
@@ -84,6 +86,14 @@ func (c SlidingWindow) withDefaults() SlidingWindow {
 	}
 	c.MaxWaiters = waiters(c.MaxWaiters, c.MaxWait, windowRate(c.Limit, c.Window))
 	return c
+}
+
+// warnings returns what works and is likely to surprise. c must be effective.
+func (c SlidingWindow) warnings() []string {
+	if c.Approximate && c.Limit < 10 {
+		return []string{"an Approximate window lets in about one call less than its Limit, which is a large part of a small one; an exact one costs no more here"}
+	}
+	return nil
 }
 
 // BuildPolicy implements [policy.Policy] with a new [Sliding]: each pipeline that is

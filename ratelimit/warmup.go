@@ -107,6 +107,9 @@ func (c WarmUp) withDefaults() WarmUp {
 	return c
 }
 
+// warnings returns what works and is likely to surprise. c must be effective.
+func (c WarmUp) warnings() []string { return evenWarnings(c.Rate, c.Burst, c.MaxWait) }
+
 // BuildPolicy implements [policy.Policy] with a new [Ramp]: each pipeline that is given
 // the WarmUp has a limit of its own. To share one, give both the Ramp.
 func (c WarmUp) BuildPolicy() (policy.Part, error) {

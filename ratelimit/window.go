@@ -118,10 +118,8 @@ func (w *Window) setLimit(at, limit, window int64) {
 	case window < s.window:
 		end = min(end, max(at, begin)+window)
 	}
-	used := max(b.present-k*s.limit, 0)
-	if k == b.overIn {
-		used += b.over.Load()
-	}
+	used, over := b.in(s, k)
+	used += over
 	b.replace(newWindowState(limit, window, begin, end), min(used, limit))
 	b.over.Store(max(used-limit, 0))
 }
@@ -284,13 +282,22 @@ func (b *windowBooks) rebase(at int64) bool {
 	if k <= s.last {
 		return false
 	}
-	over := b.over.Load()
-	if k != b.overIn {
-		over = 0
-	}
-	b.replace(newWindowState(s.limit, s.window, s.begin(k), s.begin(k+1)), max(b.present-k*s.limit, 0))
+	used, over := b.in(s, k)
+	b.replace(newWindowState(s.limit, s.window, s.begin(k), s.begin(k+1)), used)
 	b.over.Store(over)
 	return true
+}
+
+// in returns how many tokens are used of a window, at least the one of the last token
+// used, and how many beyond its limit.
+func (b *windowBooks) in(s *windowState, k int64) (used, over int64) {
+	if k > s.reached(b.present) {
+		return 0, 0
+	}
+	if k == b.overIn {
+		over = b.over.Load()
+	}
+	return max(b.present-k*s.limit, 0), over
 }
 
 // replace makes s the state, in its window 0.
@@ -360,12 +367,9 @@ func (b *windowBooks) refund(_, taken, n int64) {
 
 func (b *windowBooks) describe(at int64, snapshot *policy.LimiterSnapshot) {
 	s := b.state.Load()
-	k := min(max(s.index(at), s.reached(b.present)), s.last)
-	left := (k+1)*s.limit - max(b.present, k*s.limit)
-	if k == b.overIn {
-		left -= b.over.Load()
-	}
-	snapshot.Tokens = float64(left)
+	k := max(s.index(at), s.reached(b.present))
+	used, over := b.in(s, k)
+	snapshot.Tokens = float64(s.limit - used - over)
 	snapshot.Burst = float64(s.limit)
 	snapshot.Rate = windowRate(int(s.limit), time.Duration(s.window)).perSecond()
 }
