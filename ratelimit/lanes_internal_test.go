@@ -405,11 +405,9 @@ func runLanes(t *testing.T, cfg Lanes, script []lineOp) (diff string) {
 	return diff
 }
 
-// Everything that lanes do, held against a model that plays it one nanosecond at a
-// time.
-func TestPropLanes(t *testing.T) {
-	t.Parallel()
-	configs := []Lanes{
+// laneConfigs are those of the models of lanes.
+func laneConfigs() []Lanes {
+	return []Lanes{
 		{
 			Lanes: []LaneConfig{
 				{Name: "a", Rate: Per(1, 7), Burst: 3, MaxWait: 20, MaxWaiters: 2},
@@ -433,9 +431,15 @@ func TestPropLanes(t *testing.T) {
 			Total: SlidingWindow{Limit: 1000, Window: 1},
 		},
 	}
+}
+
+// Everything that lanes do, held against a model that plays it one nanosecond at a
+// time.
+func TestPropLanes(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		script := drawScript(rt)
-		cfg := rapid.SampledFrom(configs).Draw(rt, "config")
+		cfg := rapid.SampledFrom(laneConfigs()).Draw(rt, "config")
 		var diff string
 		synctest.Test(t, func(t *testing.T) { diff = runLanes(t, cfg, script) })
 		if diff != "" {

@@ -434,12 +434,13 @@ func (m *paceModel) setLimit(at int64, rate Rate, burst int64) {
 	m.used = new(big.Rat).Neg(minRat(stock, m.burst))
 }
 
-func TestPropPaceLine(t *testing.T) {
+// paceKind is the pacer, in four limits.
+func paceKind() lineKind {
 	limits := [lineLimits]struct {
 		rate  Rate
 		burst int
 	}{{Per(1, 7), 1}, {Per(1, 5), 3}, {Per(2, 7), 1}, {Per(3, 20), 2}}
-	checkLine(t, lineKind{
+	return lineKind{
 		make: func(wait time.Duration, waiters int) (Limiter, *line, modelBooks) {
 			p, err := NewPace("", Pacer{Rate: limits[0].rate, Burst: limits[0].burst, MaxWait: wait, MaxWaiters: waiters})
 			if err != nil {
@@ -457,5 +458,7 @@ func TestPropPaceLine(t *testing.T) {
 			}
 			m.(*paceModel).setLimit(at, limits[i].rate, int64(limits[i].burst))
 		},
-	})
+	}
 }
+
+func TestPropPaceLine(t *testing.T) { checkLine(t, paceKind()) }

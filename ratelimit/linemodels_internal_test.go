@@ -68,30 +68,36 @@ func (m *windowModel) setLimit(at, limit, window int64) {
 	*m = windowModel{limit: limit, window: window, start: start, end: end, counts: map[int64]int64{start: used}}
 }
 
-func TestPropWindowLine(t *testing.T) {
-	limits := [lineLimits]struct {
-		limit  int
-		window time.Duration
-	}{{3, 20}, {2, 7}, {5, 20}, {1, 50}}
-	checkLine(t, lineKind{
+// windowLimits are those of the models of windows.
+var windowLimits = [lineLimits]struct {
+	limit  int
+	window time.Duration
+}{{3, 20}, {2, 7}, {5, 20}, {1, 50}}
+
+func windowKind() lineKind {
+	return lineKind{
 		make: func(wait time.Duration, waiters int) (Limiter, *line, modelBooks) {
-			w, err := NewWindow("", FixedWindow{Limit: limits[0].limit, Window: limits[0].window, MaxWait: wait, MaxWaiters: waiters})
+			limit := windowLimits[0]
+			w, err := NewWindow("", FixedWindow{Limit: limit.limit, Window: limit.window, MaxWait: wait, MaxWaiters: waiters})
 			if err != nil {
 				panic(err)
 			}
 			return w, &w.line, &windowModel{
-				limit: int64(limits[0].limit), window: int64(limits[0].window), end: int64(limits[0].window),
+				limit: int64(limit.limit), window: int64(limit.window), end: int64(limit.window),
 				counts: map[int64]int64{},
 			}
 		},
 		change: func(l Limiter, m modelBooks, at int64, i int) {
-			if err := l.(*Window).SetLimit(limits[i].limit, limits[i].window); err != nil {
+			limit := windowLimits[i]
+			if err := l.(*Window).SetLimit(limit.limit, limit.window); err != nil {
 				panic(err)
 			}
-			m.(*windowModel).setLimit(at, int64(limits[i].limit), int64(limits[i].window))
+			m.(*windowModel).setLimit(at, int64(limit.limit), int64(limit.window))
 		},
-	})
+	}
 }
+
+func TestPropWindowLine(t *testing.T) { checkLine(t, windowKind()) }
 
 // logModel is a list of what was taken, never shortened.
 type logModel struct {
@@ -128,29 +134,10 @@ func (m *logModel) refund(_, taken, n int64) {
 	}
 }
 
-func TestPropLogLine(t *testing.T) {
-	limits := [lineLimits]struct {
-		limit  int
-		window time.Duration
-	}{{3, 20}, {2, 7}, {5, 20}, {1, 50}}
-	checkLine(t, lineKind{
-		make: func(wait time.Duration, waiters int) (Limiter, *line, modelBooks) {
-			s, err := NewSliding("", SlidingWindow{Limit: limits[0].limit, Window: limits[0].window, MaxWait: wait, MaxWaiters: waiters})
-			if err != nil {
-				panic(err)
-			}
-			return s, &s.line, &logModel{limit: int64(limits[0].limit), window: int64(limits[0].window)}
-		},
-		change: func(l Limiter, m modelBooks, at int64, i int) {
-			if err := l.(*Sliding).SetLimit(limits[i].limit, limits[i].window); err != nil {
-				panic(err)
-			}
-			c := m.(*logModel)
-			// Of a longer window the part before the old one is not known.
-			c.calls = slices.DeleteFunc(c.calls, func(e logEntry) bool { return e.at <= at-c.window })
-			c.limit, c.window = int64(limits[i].limit), int64(limits[i].window)
-		},
-	})
+func (m *logModel) setLimit(at, limit, window int64) {
+	// Of a longer window the part before the old one is not known.
+	m.calls = slices.DeleteFunc(m.calls, func(e logEntry) bool { return e.at <= at-m.window })
+	m.limit, m.window = limit, window
 }
 
 // twoWindowModel is the weighted sum of two windows, in fractions.
@@ -213,24 +200,30 @@ func (m *twoWindowModel) setLimit(at, limit, window int64) {
 	m.limit, m.window = limit, window
 }
 
-func TestPropCounterLine(t *testing.T) {
-	limits := [lineLimits]struct {
-		limit  int
-		window time.Duration
-	}{{3, 20}, {2, 7}, {5, 20}, {1, 50}}
-	checkLine(t, lineKind{
+// slidingKindOf is the sliding window, exact or approximate.
+func slidingKindOf(approximate bool) lineKind {
+	return lineKind{
 		make: func(wait time.Duration, waiters int) (Limiter, *line, modelBooks) {
-			s, err := NewSliding("", SlidingWindow{Limit: limits[0].limit, Window: limits[0].window, Approximate: true, MaxWait: wait, MaxWaiters: waiters})
+			limit := windowLimits[0]
+			s, err := NewSliding("", SlidingWindow{Limit: limit.limit, Window: limit.window, Approximate: approximate, MaxWait: wait, MaxWaiters: waiters})
 			if err != nil {
 				panic(err)
 			}
-			return s, &s.line, &twoWindowModel{limit: int64(limits[0].limit), window: int64(limits[0].window)}
+			if approximate {
+				return s, &s.line, &twoWindowModel{limit: int64(limit.limit), window: int64(limit.window)}
+			}
+			return s, &s.line, &logModel{limit: int64(limit.limit), window: int64(limit.window)}
 		},
 		change: func(l Limiter, m modelBooks, at int64, i int) {
-			if err := l.(*Sliding).SetLimit(limits[i].limit, limits[i].window); err != nil {
+			limit := windowLimits[i]
+			if err := l.(*Sliding).SetLimit(limit.limit, limit.window); err != nil {
 				panic(err)
 			}
-			m.(*twoWindowModel).setLimit(at, int64(limits[i].limit), int64(limits[i].window))
+			m.(interface{ setLimit(at, limit, window int64) }).setLimit(at, int64(limit.limit), int64(limit.window))
 		},
-	})
+	}
 }
+
+func TestPropLogLine(t *testing.T) { checkLine(t, slidingKindOf(false)) }
+
+func TestPropCounterLine(t *testing.T) { checkLine(t, slidingKindOf(true)) }

@@ -39,6 +39,9 @@ func (l *line) take(at int64, n int) (time.Duration, verdict) {
 	l.lock(at)
 	defer l.unlock()
 	when, _, v := l.takeLocked(at, int64(n))
+	if v == taken {
+		return 0, taken
+	}
 	return delayFrom(at, when), v
 }
 
@@ -134,6 +137,9 @@ func (l *line) reserve(at int64, n int) (time.Duration, verdict) {
 	l.lock(at)
 	defer l.unlock()
 	when, before, v := l.takeLocked(at, int64(n))
+	if v == taken {
+		return 0, taken
+	}
 	delay := delayFrom(at, when)
 	if v == short && delay <= maxDelay {
 		l.addLocked(&place{when: when, n: int64(n)}, before)
