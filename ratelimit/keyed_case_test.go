@@ -192,3 +192,39 @@ func TestIncidentAggregatorPerKey(t *testing.T) {
 		assert.Zero(t, b.Len())
 	})
 }
+
+// A cost above the burst is refused for ever, and takes nothing; one that equals it is
+// not.
+func TestCaseB14KeyedCostAboveBurst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		playKeys(t, ratelimit.Keyed{Rate: ratelimit.PerSecond(1), Burst: 300}, []keyStep{
+			{0, "a", 301, policy.Never}, {0, "a", 1, 0}, {0, "a", 299, 0}, {0, "a", 1, time.Second},
+		})
+		playKeys(t, ratelimit.Keyed{Rate: ratelimit.PerMinute(5), Burst: 5}, []keyStep{
+			{0, "a", 5, 0}, {0, "a", 5, time.Minute}, {time.Minute, "a", 5, 0},
+		})
+	})
+}
+
+// A refusal takes nothing of what is left.
+func TestCaseB15KeyedRefusalTakesNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := playKeys(t, ratelimit.Keyed{Rate: ratelimit.Every(time.Minute), Burst: 10}, []keyStep{
+			{0, "a", 8, 0}, {0, "a", 5, 3 * time.Minute}, {0, "a", 1, 0},
+		})
+		assert.InDelta(t, 1, b.Tokens(time.Now(), "a"), 0)
+	})
+}
+
+// The advertised time is exact.
+func TestCaseB18KeyedRetryAfter(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		playKeys(t, ratelimit.Keyed{Rate: ratelimit.Per(6, time.Minute), Burst: 6}, []keyStep{
+			{0, "a", 6, 0}, {0, "a", 1, 10 * time.Second}, {5 * time.Second, "a", 1, 5 * time.Second},
+			{9999 * ms, "a", 1, ms}, {10*time.Second - 1, "a", 1, 1}, {10 * time.Second, "a", 1, 0}, {10 * time.Second, "a", 1, 10 * time.Second},
+		})
+	})
+}
