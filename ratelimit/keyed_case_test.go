@@ -223,8 +223,13 @@ func TestCaseB18KeyedRetryAfter(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		playKeys(t, ratelimit.Keyed{Rate: ratelimit.Per(6, time.Minute), Burst: 6}, []keyStep{
-			{0, "a", 6, 0}, {0, "a", 1, 10 * time.Second}, {5 * time.Second, "a", 1, 5 * time.Second},
-			{9999 * ms, "a", 1, ms}, {10*time.Second - 1, "a", 1, 1}, {10 * time.Second, "a", 1, 0}, {10 * time.Second, "a", 1, 10 * time.Second},
+			{0, "a", 6, 0},
+			{0, "a", 1, 10 * time.Second},
+			{5 * time.Second, "a", 1, 5 * time.Second},
+			{9999 * ms, "a", 1, ms},
+			{10*time.Second - 1, "a", 1, 1},
+			{10 * time.Second, "a", 1, 0},
+			{10 * time.Second, "a", 1, 10 * time.Second},
 		})
 	})
 }
