@@ -51,7 +51,7 @@ func (thrice) BuildPolicy() (policy.Part, error) {
 	return policy.Part{Kind: "retry", Retry: thrice{}}, nil
 }
 func (thrice) First(*policy.Attempt) {}
-func (thrice) Undo(time.Time)  {}
+func (thrice) Undo(time.Time)        {}
 func (thrice) Decide(s policy.RetryState) policy.Decision {
 	switch {
 	case s.Outcome.Kind == policy.NotRun:

@@ -34,7 +34,7 @@ func (r *retrier) BuildPolicy() (policy.Part, error) {
 	return policy.Part{Kind: "retry", Retry: r}, nil
 }
 func (r *retrier) First(*policy.Attempt) { r.firsts++ }
-func (r *retrier) Undo(time.Time)  { r.undos++ }
+func (r *retrier) Undo(time.Time)        { r.undos++ }
 func (r *retrier) Decide(s policy.RetryState) policy.Decision {
 	r.asked = append(r.asked, s.Outcome)
 	if s.Attempt >= r.n {

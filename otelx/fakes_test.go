@@ -62,7 +62,7 @@ type retries struct {
 }
 
 func (retries) First(*policy.Attempt) {}
-func (retries) Undo(time.Time)  {}
+func (retries) Undo(time.Time)        {}
 
 func (r retries) Decide(s policy.RetryState) policy.Decision {
 	switch {
