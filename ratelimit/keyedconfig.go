@@ -55,7 +55,7 @@ type Keyed struct {
 	Exceptions map[string]Limit
 
 	// MaxKeys is the largest number of keys that are remembered, from 1 to
-	// 268,435,456. A key takes some 70 bytes beside its own, at most 128. Zero means
+	// 268,435,456. In a full table each takes 55 to 75 bytes beside its own. Zero means
 	// 100,000.
 	//
 	// Once there are so many, a new key takes the place of one whose bucket has
