@@ -113,6 +113,15 @@ func (b *Bundle) TakeFor(now time.Time, c *policy.Call) (retryAfter time.Duratio
 	return retryAfter, v == taken
 }
 
+// Refund gives n tokens back to every limit that were taken at the given time for a call
+// which did not run: the time that Take was given, or at which Wait returned. An n of zero
+// or less does nothing.
+func (b *Bundle) Refund(taken time.Time, n int) {
+	if n > 0 {
+		b.giveBack(taken, &unknownCall, n, 0)
+	}
+}
+
 // RefundFor gives back what [Bundle.TakeFor] took at the given time for a call that did
 // not run.
 func (b *Bundle) RefundFor(taken time.Time, c *policy.Call) {
@@ -185,7 +194,7 @@ func (b *Bundle) try(now time.Time, c *policy.Call, n int) (delay time.Duration,
 			continue
 		}
 		for j := i - 1; j >= 0; j-- {
-			b.parts[j].refundFor(now, c, n)
+			b.parts[j].undoFor(now, c, n)
 		}
 		if b.hint.Load() != int32(i) {
 			b.hint.Store(int32(i))
@@ -265,6 +274,13 @@ func (b *Bundle) hear(now, taken time.Time, o policy.Outcome) {
 	for _, h := range b.hearers {
 		h.hear(now, taken, o)
 	}
+}
+
+func (b *Bundle) undoFor(taken time.Time, c *policy.Call, n int) {
+	for i := range b.parts {
+		b.parts[i].undoFor(taken, c, n)
+	}
+	b.lobby.look()
 }
 
 func (b *Bundle) refundFor(taken time.Time, c *policy.Call, n int) { b.giveBack(taken, c, n, 0) }

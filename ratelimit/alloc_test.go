@@ -21,7 +21,7 @@ func TestAllocNothing(t *testing.T) {
 		"Allow, refused": func() { empty.Allow() },
 		"Take":           func() { b.Take(now, 1) },
 		"Take, refused":  func() { empty.Take(now, 1) },
-		"Refund":         func() { b.Refund(1) },
+		"Refund":         func() { b.Refund(now, 1) },
 		"Tokens":         func() { b.Tokens(now) },
 		"Wait, no wait":  func() { _ = b.Wait(ctx, 1) },
 		"Reserve, no wait": func() {

@@ -172,25 +172,33 @@ func delayFrom(at, when int64) time.Duration {
 	return policy.Never
 }
 
-// Refund gives back n tokens that were taken for a call which did not run. It never
-// raises the balance above the burst; what has arrived since they were taken stays,
-// so give them back soon. An n of zero or less does nothing.
-func (b *Bucket) Refund(n int) {
-	if n > 0 && !b.refund(n) {
-		b.refundLocked(b.now(), n, promise{})
+// Refund gives back n tokens that were taken at the given time for a call which did not
+// run: the time that Take was given, or that of a reservation, or at which Wait returned.
+// What has arrived since is lost, as in a full bucket it would have been: no more calls
+// run for it than if that one had not been. So give them back soon. An n of zero or less
+// does nothing.
+func (b *Bucket) Refund(taken time.Time, n int) { b.giveBack(b.now(), b.at(taken), n) }
+
+func (b *Bucket) giveBack(at, taken int64, n int) {
+	if n > 0 && !b.refund(at, taken, n) {
+		b.refundLocked(at, taken, n, promise{})
 	}
 }
 
 // refund gives tokens back, unless that has to be done under the lock.
-func (b *Bucket) refund(n int) bool {
+func (b *Bucket) refund(at, taken int64, n int) bool {
 	for {
 		s := b.state.Load()
+		units := s.toGiveBack(at, taken, int64(n))
+		if units <= 0 {
+			return true
+		}
 		// The order matters: whoever makes a promise sets ahead before used.
 		used := s.used.Load()
 		if used == locked || b.ahead.Load() {
 			return false
 		}
-		if s.used.CompareAndSwap(used, max(used-s.units(int64(n)), -s.full)) {
+		if s.used.CompareAndSwap(used, max(used-units, -s.full)) {
 			return true
 		}
 	}

@@ -327,21 +327,33 @@ func TestRefund(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, start := newBucket(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 5}), time.Now()
 		require.True(t, b.AllowN(4))
-		b.Refund(3)
+		b.Refund(start, 3)
 		assert.InDelta(t, 4, b.Tokens(start), 0)
-		b.Refund(2)
+		b.Refund(start, 2)
 		assert.InDelta(t, 5, b.Tokens(start), 0, "never above the burst")
 		for range 100 {
-			b.Refund(math.MaxInt)
+			b.Refund(start, math.MaxInt)
 		}
 		assert.InDelta(t, 5, b.Tokens(start), 0)
 		assert.True(t, b.AllowN(5))
 		assert.False(t, b.Allow(), "what was too much is not kept")
 
 		time.Sleep(time.Hour) // full again
-		b.Refund(5)
+		b.Refund(time.Now(), 5)
 		assert.True(t, b.AllowN(5))
 		assert.False(t, b.Allow())
+
+		// What has arrived meanwhile would have overflowed.
+		taken := time.Now()
+		time.Sleep(3 * time.Second)
+		b.Refund(taken, 5)
+		assert.InDelta(t, 5, b.Tokens(time.Now()), 0)
+		assert.True(t, b.AllowN(5))
+		time.Sleep(time.Hour)
+		b.Refund(taken, 5)
+		assert.True(t, b.AllowN(5))
+		b.Refund(taken, 5)
+		assert.False(t, b.Allow(), "an hour later nothing of it is left")
 	})
 }
 

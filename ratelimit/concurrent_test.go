@@ -69,7 +69,7 @@ func TestEverythingConcurrentSafe(t *testing.T) {
 					}
 				case 2:
 					if b.AllowN(n) {
-						b.Refund(n)
+						b.Refund(now, n)
 					}
 				case 3:
 					r := b.Reserve(now, n)

@@ -136,7 +136,7 @@ func TestCaseB03OddSettings(t *testing.T) {
 						for _, cost := range []int{0, -1, math.MinInt} {
 							before := b.Tokens(start)
 							assert.True(t, b.AllowN(cost), "a cost of nothing is allowed")
-							b.Refund(cost)
+							b.Refund(start, cost)
 							assert.Equal(t, before, b.Tokens(start), "and changes nothing")
 						}
 						if _, ok := b.Take(start, 1); ok {

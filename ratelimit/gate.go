@@ -31,16 +31,18 @@ func (b *Bucket) Peek(a *policy.Attempt) error {
 
 // Enter implements [policy.Gate]: it takes the tokens that the call costs, or refuses
 // at once. It never waits.
-func (b *Bucket) Enter(_ context.Context, a *policy.Attempt, _ int) error {
-	if retryAfter, v := b.take(int64(a.Since(b.start)), a.Cost()); v != taken {
+func (b *Bucket) Enter(_ context.Context, a *policy.Attempt, slot int) error {
+	at := int64(a.Since(b.start))
+	if retryAfter, v := b.take(at, a.Cost()); v != taken {
 		return rejection(b.name, v, retryAfter)
 	}
+	a.Slot(slot).Word = uint64(at) //nolint:gosec // the same bits come back in Leave
 	return nil
 }
 
 // Leave implements [policy.Gate]: an attempt that never ran gets its tokens back.
-func (b *Bucket) Leave(a *policy.Attempt, _ int, o policy.Outcome) {
+func (b *Bucket) Leave(a *policy.Attempt, slot int, o policy.Outcome) {
 	if o.Kind == policy.NotRun {
-		b.Refund(a.Cost())
+		b.giveBack(b.now(), int64(a.Slot(slot).Word), a.Cost()) //nolint:gosec // see Enter
 	}
 }

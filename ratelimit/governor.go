@@ -209,9 +209,11 @@ func (b *Bucket) drain(at, until int64, rate Rate) {
 // zero or less does nothing.
 func (g *Governor) Refund(taken time.Time, n int) { g.refund(g.bucket.at(taken), n) }
 
-func (g *Governor) refund(at int64, n int) {
-	if n > 0 && at > g.emptied.Load() {
-		g.bucket.Refund(n)
+func (g *Governor) refund(at int64, n int) { g.giveBackAt(g.bucket.now(), at, n) }
+
+func (g *Governor) giveBackAt(at, taken int64, n int) {
+	if n > 0 && taken > g.emptied.Load() {
+		g.bucket.giveBack(at, taken, n)
 		g.lobby.look()
 	}
 }
@@ -328,5 +330,10 @@ func (g *Governor) hear(now, taken time.Time, o policy.Outcome) {
 }
 
 func (g *Governor) refundFor(taken time.Time, _ *policy.Call, n int) { g.Refund(taken, n) }
+
+func (g *Governor) undoFor(taken time.Time, _ *policy.Call, n int) {
+	at := g.bucket.at(taken)
+	g.giveBackAt(at, at, n)
+}
 
 func (g *Governor) title() string { return g.bucket.name }

@@ -374,7 +374,8 @@ func (b *Buckets) Refund(key string, n int) {
 	}
 	defer b.lobby.look()
 	if own := b.exception(key); own != nil {
-		own.Refund(n)
+		at := own.now()
+		own.giveBack(at, at, n)
 		return
 	}
 	var sum digest

@@ -348,7 +348,7 @@ func TestKeyedConcurrentSafe(t *testing.T) {
 					if _, v, shared := b.take(1, key, n); v == taken && !shared {
 						b.Refund(key, n)
 					} else if v == taken {
-						b.overflow.Refund(n)
+						b.overflow.Refund(time.Now(), n)
 					}
 				default:
 					if _, v, shared := b.take(1, key, n); v == taken && !shared {

@@ -57,9 +57,9 @@ func (b *Buckets) foresee(now time.Time, c *policy.Call, ahead, n int) (delay ti
 }
 
 // giveBack implements [host].
-func (b *Buckets) giveBack(_ time.Time, c *policy.Call, n, part int) {
+func (b *Buckets) giveBack(taken time.Time, c *policy.Call, n, part int) {
 	if part == 1 {
-		b.overflow.Refund(n)
+		b.overflow.Refund(taken, n)
 		b.lobby.look()
 		return
 	}
@@ -84,6 +84,8 @@ func (b *Buckets) lookFor(now time.Time, c *policy.Call, n int) (time.Duration, 
 // refundFor cannot know whether the tokens came from the bucket that is shared by those
 // who find no room. Those are lost then.
 func (b *Buckets) refundFor(_ time.Time, c *policy.Call, n int) { b.Refund(c.Key, n) }
+
+func (b *Buckets) undoFor(_ time.Time, c *policy.Call, n int) { b.Refund(c.Key, n) }
 
 func (b *Buckets) title() string { return b.name }
 
@@ -119,6 +121,9 @@ func (k *keyLimiter) Enter(ctx context.Context, a *policy.Attempt, slot int) err
 func (k *keyLimiter) Leave(a *policy.Attempt, slot int, o policy.Outcome) {
 	k.b.leave(a, &k.call, slot, o)
 }
+
+// Refund implements [Limiter].
+func (k *keyLimiter) Refund(taken time.Time, n int) { k.b.refundFor(taken, &k.call, n) }
 
 // limit returns the key's limit.
 func (k *keyLimiter) limit() Limit {
@@ -176,6 +181,10 @@ func (k *keyLimiter) lookFor(now time.Time, _ *policy.Call, n int) (time.Duratio
 
 func (k *keyLimiter) refundFor(at time.Time, _ *policy.Call, n int) {
 	k.b.refundFor(at, &k.call, n)
+}
+
+func (k *keyLimiter) undoFor(at time.Time, _ *policy.Call, n int) {
+	k.b.undoFor(at, &k.call, n)
 }
 
 func (k *keyLimiter) title() string { return k.b.name }

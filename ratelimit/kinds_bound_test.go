@@ -149,6 +149,60 @@ func TestPropKindsBound(t *testing.T) {
 	}
 }
 
+// The same of calls that go through a pipeline, where a gate behind the limiter refuses
+// some of them after a while.
+func TestPropKindsGateBound(t *testing.T) {
+	t.Parallel()
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			rapid.Check(t, func(rt *rapid.T) {
+				conf := limit{tokens: rapid.IntRange(2, 6).Draw(rt, "tokens"), per: rapid.SampledFrom([]time.Duration{7, 1000}).Draw(rt, "per"), waiters: 5, coldFactor: 2}
+				if rapid.Bool().Draw(rt, "wait") {
+					conf.wait = 2 * conf.per
+				} else {
+					conf.waiters = 0
+				}
+				n := rapid.IntRange(10, 80).Draw(rt, "calls")
+				steps := rapid.SliceOfN(rapid.Int64Range(0, int64(conf.per)/3), n, n).Draw(rt, "steps")
+				delays := rapid.SliceOfN(rapid.Int64Range(-2*int64(conf.per), int64(conf.per)), n, n).Draw(rt, "delays")
+				var ran []call
+				synctest.Test(t, func(t *testing.T) {
+					l := trial{t, k}.new(conf)
+					start := time.Now()
+					var mu sync.Mutex
+					var wg sync.WaitGroup
+					for i := range steps {
+						time.Sleep(time.Duration(steps[i]))
+						p := newPipeline(t, l, &door{enter: func() error {
+							if delays[i] < 0 {
+								return nil
+							}
+							time.Sleep(time.Duration(delays[i]))
+							return refuse()
+						}})
+						wg.Go(func() {
+							_, _ = policy.Do(t.Context(), p, func(context.Context) (int, error) {
+								mu.Lock()
+								defer mu.Unlock()
+								ran = append(ran, call{time.Since(start), 1})
+								return 1, nil
+							})
+						})
+						synctest.Wait()
+					}
+					wg.Wait()
+				})
+				for i := range ran {
+					for j := i; j < len(ran); j++ {
+						require.LessOrEqual(rt, float64(j-i+1), bounds[k.name](conf, ran[j].at-ran[i].at, 1)+1e-9, "calls %d to %d of %v, %+v", i, j, ran, conf)
+					}
+				}
+			})
+		})
+	}
+}
+
 // Lanes together keep their limit, whatever they lend and yield.
 func TestPropLanesTotal(t *testing.T) {
 	t.Parallel()

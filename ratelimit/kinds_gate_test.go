@@ -40,6 +40,56 @@ func TestKindsGateRefunds(t *testing.T) {
 	})
 }
 
+// Calls that are refused further down one after the other, each 10 ms after it took its
+// token. Windows lose nothing by it; where tokens arrive, those are lost that arrive while
+// others are away, as they may have overflowed.
+func TestKindsGateRefundsLoseWhatArrivesMeanwhile(t *testing.T) {
+	t.Parallel()
+	run := func(t *testing.T, l policy.Policy) {
+		t.Helper()
+		p := newPipeline(t, l, &door{enter: func() error {
+			time.Sleep(10 * ms)
+			return refuse()
+		}})
+		for range 100 {
+			_, err := policy.Do(t.Context(), p, succeed)
+			require.ErrorIs(t, err, errShut)
+		}
+	}
+	eachKindOf(t, []string{"pacer with a burst", "fixed window", "sliding log", "sliding counter", "warm-up with a burst", "lane"}, func(t trial) {
+		l := t.new(limit{tokens: 50, per: 50 * time.Second})
+		require.True(t, l.AllowN(30))
+		run(t.T, l)
+		assert.InDelta(t, 20, l.Snapshot(time.Now()).Limiter.Tokens, 1e-6)
+		time.Sleep(time.Hour)
+		run(t.T, l)
+		assert.InDelta(t, 50, l.Snapshot(time.Now()).Limiter.Tokens, 1e-6, "a full one is full again")
+	})
+	t.Run("bucket", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			b := newBucket(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Burst: 50, Initial: 20})
+			run(t, b)
+			assert.InDelta(t, 20, b.Tokens(time.Now()), 1e-6)
+			time.Sleep(time.Hour)
+			run(t, b)
+			assert.InDelta(t, 50, b.Tokens(time.Now()), 1e-6)
+			// A call that is refused only when all that it took has come again.
+			d := make(chan struct{})
+			slow := newPipeline(t, b, &door{enter: func() error {
+				<-d
+				return refuse()
+			}})
+			go func() { _, _ = policy.Do(policy.WithCall(t.Context(), policy.Call{Cost: 50}), slow, succeed) }()
+			time.Sleep(50 * time.Second)
+			require.True(t, b.AllowN(50))
+			close(d)
+			synctest.Wait()
+			assert.False(t, b.Allow(), "the burst does not pass a second time")
+		})
+	})
+}
+
 // What a call that did not run gives back lets those in who wait, and one that waited
 // gives its own back too.
 func TestKindsGateRefundLetsWaitersIn(t *testing.T) {

@@ -29,6 +29,14 @@ type Lane struct {
 
 	admitted, yielded, borrowed uint64
 	rejected                    [policy.NumReasons]uint64
+
+	// recent are the last calls whose tokens were not simply the lane's own, in a
+	// ring: who gives tokens back by hand does not know where they came from.
+	recent [4]struct {
+		when, n int64
+		grant   *laneGrant
+	}
+	turn uint8
 }
 
 // laneGrant says where the tokens of a call came from. There is one of each kind, made
@@ -113,18 +121,21 @@ func (l *Lane) Reserve(now time.Time, n int) Reservation {
 }
 
 // Refund gives back n tokens that were taken from this lane at the given time for a call
-// which did not run: the time that Take was given, or about which Wait returned. What
-// was lent by another lane comes to this one. See [Pace.Refund].
+// which did not run: the time that Take was given, or about which Wait returned. See
+// [Bucket.Refund]. What another lane has lent goes back to it, if it was taken of late.
 func (l *Lane) Refund(taken time.Time, n int) {
 	if n > 0 {
-		l.refund(l.at(taken), int64(n), &l.grants[0])
+		l.refund(l.set.now(), l.at(taken), int64(n), nil)
 	}
 }
 
-func (l *Lane) refund(taken, n int64, g *laneGrant) {
-	at := l.set.now()
+// refund gives tokens back to where they came from, as far as that is known.
+func (l *Lane) refund(at, taken, n int64, g *laneGrant) {
 	l.set.lock(at)
 	defer l.set.mu.Unlock()
+	if g == nil {
+		g = l.grantOfLocked(taken, n)
+	}
 	g.from.purse.give(at, taken, n)
 	if g.floor {
 		l.floor.give(at, taken, n)
@@ -133,7 +144,7 @@ func (l *Lane) refund(taken, n int64, g *laneGrant) {
 		t.refund(at, taken, n)
 		t.rewind()
 	}
-	l.set.dispatchLocked(at)
+	l.set.dispatchLocked(l.set.now())
 }
 
 // SetLimit changes rate and burst of the lane, from now on. A burst of zero means what
@@ -223,7 +234,7 @@ func (l *Lane) Leave(a *policy.Attempt, slot int, o policy.Outcome) { leaveLane(
 func leaveLane(a *policy.Attempt, slot int, o policy.Outcome) {
 	sl := a.Slot(slot)
 	if g, ok := sl.Ref.(*laneGrant); ok && o.Kind == policy.NotRun {
-		g.lane.refund(int64(sl.Word), int64(a.Cost()), g) //nolint:gosec // see Enter
+		g.lane.refund(g.lane.set.now(), int64(sl.Word), int64(a.Cost()), g) //nolint:gosec // see Enter
 	}
 }
 
@@ -287,6 +298,10 @@ func (l *Lane) lookFor(now time.Time, _ *policy.Call, n int) (time.Duration, ver
 }
 
 func (l *Lane) refundFor(taken time.Time, _ *policy.Call, n int) { l.Refund(taken, n) }
+
+func (l *Lane) undoFor(taken time.Time, _ *policy.Call, n int) {
+	l.refund(l.at(taken), l.at(taken), int64(n), nil)
+}
 
 func (l *Lane) title() string { return l.name }
 

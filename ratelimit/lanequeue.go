@@ -136,6 +136,11 @@ func (l *Lane) takeLocked(at, n int64) laneAnswer {
 // grantLocked takes n tokens from all that they come from.
 func (l *Lane) grantLocked(at, n int64, g *laneGrant) {
 	g.from.purse.take(at, n)
+	if g != &l.grants[0] {
+		r := &l.recent[l.turn%uint8(len(l.recent))]
+		r.when, r.n, r.grant = at, n, g
+		l.turn++
+	}
 	if g.from != l {
 		l.borrowed += uint64(n) //nolint:gosec // above 0
 	}
@@ -150,6 +155,18 @@ func (l *Lane) grantLocked(at, n int64, g *laneGrant) {
 		t.rewind()
 	}
 	l.admitted++
+}
+
+// grantOfLocked returns where the tokens came from that were taken at a time.
+func (l *Lane) grantOfLocked(when, n int64) *laneGrant {
+	for i := range l.recent {
+		if r := &l.recent[i]; r.grant != nil && r.when == when && r.n == n {
+			g := r.grant
+			r.grant = nil
+			return g
+		}
+	}
+	return &l.grants[0]
 }
 
 // dispatchLocked lets in those who can be, and sets the timer for the next.
@@ -351,6 +368,6 @@ func (l *Lane) abandon(w *laneWaiter) {
 	}
 	l.set.mu.Unlock()
 	if g != nil {
-		l.refund(w.when, w.n, g)
+		l.refund(now, w.when, w.n, g)
 	}
 }

@@ -356,7 +356,7 @@ func runLanes(t *testing.T, cfg Lanes, script []lineOp) (diff string) {
 			lane := set.Lane(g.lane.cfg.Name)
 			for k := range lane.grants {
 				if r := &lane.grants[k]; r.from.cfg.Name == g.from.cfg.Name && r.floor == g.floor {
-					lane.refund(g.at, g.n, r)
+					lane.refund(m.now, g.at, g.n, r)
 				}
 			}
 			g.from.purse.give(m.now, g.at, g.n)

@@ -224,6 +224,16 @@ func TestLanesRefund(t *testing.T) {
 		assert.Equal(t, before[0]+1, tokens()[0])
 		set.Refund(now, 0)
 		assert.Equal(t, before[0]+1, tokens()[0])
+
+		// By hand, what was lent goes back to the lender too.
+		time.Sleep(5 * time.Hour)
+		require.True(t, set.Lane("b").AllowN(2))
+		before = tokens()
+		now = time.Now()
+		require.True(t, set.Lane("b").Allow())
+		require.Equal(t, before[0]-1, tokens()[0])
+		set.Lane("b").Refund(now, 1)
+		assert.Equal(t, before, tokens())
 	})
 }
 

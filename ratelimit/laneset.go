@@ -311,4 +311,8 @@ func (s *LaneSet) refundFor(taken time.Time, c *policy.Call, n int) {
 	s.of(c.Priority).refundFor(taken, c, n)
 }
 
+func (s *LaneSet) undoFor(taken time.Time, c *policy.Call, n int) {
+	s.of(c.Priority).undoFor(taken, c, n)
+}
+
 func (s *LaneSet) title() string { return s.cfg.Name }

@@ -42,6 +42,11 @@ type Limiter interface {
 	// OK.
 	Reserve(now time.Time, n int) Reservation
 
+	// Refund gives back n tokens that were taken at the given time for a call which
+	// did not run: the time that Take was given, or that of a reservation, or at
+	// which Wait returned. No more calls run for it than if that one had not been.
+	Refund(taken time.Time, n int)
+
 	// SetRate changes the rate and leaves the rest of the limit as it is. An invalid
 	// rate changes nothing and is reported as joined [*policy.ConfigError].
 	SetRate(rate Rate) error
@@ -61,6 +66,9 @@ type member interface {
 	// refundFor gives back what takeFor took at the given time for a call that did
 	// not run. No limiter lets more through for it than if that call had not been.
 	refundFor(taken time.Time, c *policy.Call, n int)
+
+	// undoFor is refundFor at that very time.
+	undoFor(taken time.Time, c *policy.Call, n int)
 
 	// title is the instance name.
 	title() string
@@ -111,6 +119,10 @@ func (b *Bucket) lookFor(now time.Time, _ *policy.Call, n int) (time.Duration, v
 	return b.look(b.at(now), n)
 }
 
-func (b *Bucket) refundFor(_ time.Time, _ *policy.Call, n int) { b.Refund(n) }
+func (b *Bucket) refundFor(taken time.Time, _ *policy.Call, n int) { b.Refund(taken, n) }
+
+func (b *Bucket) undoFor(taken time.Time, _ *policy.Call, n int) {
+	b.giveBack(b.at(taken), b.at(taken), n)
+}
 
 func (b *Bucket) title() string { return b.name }

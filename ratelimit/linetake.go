@@ -180,4 +180,8 @@ func (l *line) lookFor(now time.Time, _ *policy.Call, n int) (time.Duration, ver
 
 func (l *line) refundFor(taken time.Time, _ *policy.Call, n int) { l.Refund(taken, n) }
 
+func (l *line) undoFor(taken time.Time, _ *policy.Call, n int) {
+	l.refund(l.at(taken), l.at(taken), n)
+}
+
 func (l *line) title() string { return l.name }

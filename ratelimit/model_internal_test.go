@@ -199,7 +199,7 @@ func runCounterModel(t require.TestingT, o ops, steps int) {
 		switch o.intn("op", 8) {
 		case 0:
 			n := o.intn("n", 12) - 1
-			b.Refund(n)
+			b.giveBack(at, at, n)
 			m.refund(int64(n))
 		case 1:
 			rate, burst := chooseRate(o), chooseBurst(o)
@@ -352,8 +352,8 @@ func runBucketModel(t require.TestingT, o ops, steps int) {
 				m.promises = slices.Delete(slices.Clone(m.promises), j, j+1)
 			}
 		case 7:
-			if !b.refund(int(n)) {
-				b.refundLocked(at, int(n), promise{})
+			if !b.refund(at, at, int(n)) {
+				b.refundLocked(at, at, int(n), promise{})
 			}
 			m.stock = min(m.stock+n*unit, m.full)
 		case 8:

@@ -122,6 +122,7 @@ func (b *Bucket) Wait(ctx context.Context, n int) error {
 	if ctx.Err() == nil {
 		return nil
 	}
-	b.refundLocked(b.now(), n, promise{at: at + int64(delay), tokens: int64(n)})
+	owed := promise{at: at + int64(delay), tokens: int64(n)}
+	b.refundLocked(b.now(), owed.at, n, owed)
 	return contextError(ctx)
 }

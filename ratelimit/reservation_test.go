@@ -375,7 +375,7 @@ func TestSetLimitKeepsReservations(t *testing.T) {
 		require.NoError(t, b.SetLimit(ratelimit.PerSecond(math.Inf(1)), 2))
 		assert.InDelta(t, 2, b.Tokens(at), 0)
 		reserve(t, b, at, 2, 0)
-		b.Refund(2)
+		b.Refund(at, 2)
 		assert.InDelta(t, 2, b.Tokens(at), 0)
 		r.Cancel(at)
 		assert.InDelta(t, 2, b.Tokens(at), 0)

@@ -84,17 +84,17 @@ func (b *Bucket) books(at int64) (s *state, books *ledger, used int64) {
 	return s, &c, 0
 }
 
-// refundLocked gives back n tokens; those of the promise p, if it has yet to come
-// true. It takes mu.
-func (b *Bucket) refundLocked(at int64, n int, p promise) {
+// refundLocked gives back n tokens that were taken at the given time; those of the promise
+// p, if it has yet to come true. It takes mu.
+func (b *Bucket) refundLocked(at, taken int64, n int, p promise) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.state.Load()
 	b.freezeLocked(s)
 	forgotten := b.ledger.forget(p)
 	b.ledger.settle(s, at)
-	if !forgotten {
-		b.ledger.refund(s, s.units(int64(n)))
+	if units := s.toGiveBack(at, taken, int64(n)); !forgotten && units > 0 {
+		b.ledger.refund(s, units)
 	}
 	b.reopenLocked(s)
 }
