@@ -209,10 +209,19 @@ func (b *windowBooks) try(at, n int64) (time.Duration, verdict) {
 	if k > s.last {
 		return 0, busy
 	}
+	begin := k * s.limit
+	end := begin + s.limit
 	for {
 		used := s.used.Load()
 		if used == locked {
 			return 0, busy
+		}
+		// Nearly always, and with nothing to divide.
+		if pos := max(used, begin); pos+n <= end {
+			if s.used.CompareAndSwap(used, pos+n) {
+				return 0, taken
+			}
+			continue
 		}
 		pos, when := s.ask(used, at, k, n)
 		if when > at {
