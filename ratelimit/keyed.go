@@ -365,35 +365,40 @@ func (s *state) several(used int64, ahead, n int) int64 {
 	return min(s.units(int64(saturated(ahead, n))), maxArrived-max(used, 0))
 }
 
-// Refund gives back n tokens of the key's bucket that were taken for a call which did
-// not run, see [Bucket.Refund]. It does nothing for a key that is not remembered: its
-// bucket is full. An n of zero or less does nothing.
-func (b *Buckets) Refund(key string, n int) {
+// Refund gives back n tokens of the key's bucket that were taken at the given time for a
+// call which did not run: the time that Take was given, or at which Wait returned. What
+// has arrived since is lost, see [Bucket.Refund]. It does nothing for a key that is not
+// remembered: its bucket is full. An n of zero or less does nothing.
+func (b *Buckets) Refund(taken time.Time, key string, n int) {
+	b.refund(b.now(), b.at(taken), key, n)
+}
+
+func (b *Buckets) refund(at, taken int64, key string, n int) {
 	if n <= 0 {
 		return
 	}
 	defer b.lobby.look()
 	if own := b.exception(key); own != nil {
-		at := own.now()
-		own.giveBack(at, at, n)
+		own.giveBack(at, taken, n)
 		return
 	}
 	var sum digest
 	id := b.identify(key, &sum)
-	b.shardOf(id).refund(b, id, n)
+	b.shardOf(id).refund(b, id, at, taken, n)
 }
 
-func (sh *keyShard) refund(b *Buckets, id keyID, n int) {
+func (sh *keyShard) refund(b *Buckets, id keyID, at, taken int64, n int) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	t := sh.table.Load()
 	e := t.find(id)
-	if e == nil {
+	units := t.s.toGiveBack(at, taken, int64(n))
+	if e == nil || units <= 0 {
 		return
 	}
 	for {
 		used := e.used.Load() // not locked: that takes mu
-		after := max(used-t.s.units(int64(n)), t.fresh)
+		after := max(used-units, t.fresh)
 		if after >= used {
 			return
 		}

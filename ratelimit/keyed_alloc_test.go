@@ -38,7 +38,7 @@ func TestAllocKeyed(t *testing.T) {
 		"Allow, an exception":  func() { b.Allow("vip") },
 		"Allow, without place": func() { b.Allow("no room") },
 		"Take":                 func() { b.Take(now, "a", 1) },
-		"Refund":               func() { b.Refund("a", 1) },
+		"Refund":               func() { b.Refund(now, "a", 1) },
 		"Tokens":               func() { b.Tokens(now, long) },
 		"pipeline":             func() { _, _ = policy.Do(ctx, p, succeed) },
 	} {

@@ -175,8 +175,12 @@ func runKeyedModel(t require.TestingT, o ops, steps int) {
 		case 0, 1:
 			n := o.intn("n", 12) - 1
 			if _, there := before[key]; there || m.own[key] != nil {
-				b.Refund(key, n)
-				c.refund(int64(n))
+				ago := o.int64n("ago", 1e9)
+				b.refund(at, at-ago, key, n)
+				since := new(big.Rat).Mul(c.rate, ratOf(ago))
+				if back := new(big.Rat).Sub(ratOf(int64(n)), since); n > 0 && back.Sign() > 0 {
+					c.used = maxRat(new(big.Rat).Sub(c.used, back), new(big.Rat).Neg(c.burst))
+				}
 				if m.own[key] == nil { // no better than one that was never seen
 					c.used = maxRat(c.used, m.fresh[key].used)
 				}
@@ -346,9 +350,9 @@ func TestKeyedConcurrentSafe(t *testing.T) {
 					b.sweep(1)
 				case i%5 == 4:
 					if _, v, shared := b.take(1, key, n); v == taken && !shared {
-						b.Refund(key, n)
+						b.refund(1, 1, key, n)
 					} else if v == taken {
-						b.overflow.Refund(time.Now(), n)
+						b.overflow.giveBack(1, 1, n)
 					}
 				default:
 					if _, v, shared := b.take(1, key, n); v == taken && !shared {

@@ -120,18 +120,25 @@ func TestKeyedRefund(t *testing.T) {
 		b := newBuckets(t, ratelimit.Keyed{Rate: ratelimit.PerSecond(1), Burst: 5, Exceptions: map[string]ratelimit.Limit{"x": {Rate: ratelimit.PerSecond(1), Burst: 5}}})
 		for _, key := range []string{"a", "x"} {
 			now := time.Now()
-			b.Refund(key, 3) // not seen yet
+			b.Refund(now, key, 3) // not seen yet
 			require.True(t, b.AllowN(key, 5))
-			b.Refund(key, 2)
-			b.Refund(key, 0)
-			b.Refund(key, -3)
+			b.Refund(now, key, 2)
+			b.Refund(now, key, 0)
+			b.Refund(now, key, -3)
 			assert.InDelta(t, 2, b.Tokens(now, key), 0)
-			b.Refund(key, math.MaxInt)
+			b.Refund(now, key, math.MaxInt)
 			assert.InDelta(t, 5, b.Tokens(now, key), 0, "never above the burst")
 			assert.True(t, b.AllowN(key, 5))
 			assert.False(t, b.Allow(key))
 			assert.InDelta(t, 5, b.Tokens(now.Add(time.Hour), key), 0)
 			assert.InDelta(t, 1.5, b.Tokens(now.Add(1500*ms), key), 0)
+
+			// What has arrived since is lost.
+			time.Sleep(1500 * ms)
+			b.Refund(now, key, 2)
+			assert.InDelta(t, 2, b.Tokens(time.Now(), key), 0)
+			b.Refund(now, key, 1)
+			assert.InDelta(t, 2, b.Tokens(time.Now(), key), 0)
 		}
 		assert.InDelta(t, 5, b.Tokens(time.Now(), "never seen"), 0)
 	})

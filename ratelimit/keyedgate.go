@@ -52,29 +52,35 @@ func (b *Buckets) peek(a *policy.Attempt, c *policy.Call) error {
 }
 
 func (b *Buckets) enter(ctx context.Context, a *policy.Attempt, c *policy.Call, slot int) error {
-	now := a.Now()
+	at, part := int64(a.Since(b.start)), 0
 	if b.lobby.maxWait == 0 || a.NoWait() {
-		retryAfter, v, part := b.try(now, c, a.Cost())
+		retryAfter, v, shared := b.take(at, c.Key, a.Cost())
 		if v != taken {
 			return rejection(b.name, v, retryAfter)
 		}
-		a.Slot(slot).Word = uint64(part) //nolint:gosec // 0 or 1
-		return nil
+		if shared {
+			part = 1
+		}
+	} else {
+		now := a.Now()
+		when, from, err := b.lobby.take(ctx, now, c, a.Cost())
+		if err != nil {
+			return err
+		}
+		if when != now {
+			a.Waited()
+		}
+		at, part = b.at(when), from
 	}
-	when, part, err := b.lobby.take(ctx, now, c, a.Cost())
-	if err != nil {
-		return err
-	}
-	if when != now {
-		a.Waited()
-	}
-	a.Slot(slot).Word = uint64(part) //nolint:gosec // 0 or 1
+	// When and where from, to the nanosecond before. The same bits come back in leave.
+	a.Slot(slot).Word = uint64(at&^1 | int64(part)) //nolint:gosec // see above
 	return nil
 }
 
 func (b *Buckets) leave(a *policy.Attempt, c *policy.Call, slot int, o policy.Outcome) {
 	if o.Kind == policy.NotRun {
-		b.giveBack(a.Now(), c, a.Cost(), int(a.Slot(slot).Word)) //nolint:gosec // 0 or 1
+		word := int64(a.Slot(slot).Word) //nolint:gosec // see enter
+		b.giveBackTo(b.now(), word&^1, c.Key, a.Cost(), int(word&1))
 	}
 }
 

@@ -58,12 +58,16 @@ func (b *Buckets) foresee(now time.Time, c *policy.Call, ahead, n int) (delay ti
 
 // giveBack implements [host].
 func (b *Buckets) giveBack(taken time.Time, c *policy.Call, n, part int) {
+	b.giveBackTo(b.now(), b.at(taken), c.Key, n, part)
+}
+
+func (b *Buckets) giveBackTo(at, taken int64, key string, n, part int) {
 	if part == 1 {
-		b.overflow.Refund(taken, n)
+		b.overflow.giveBack(at, taken, n)
 		b.lobby.look()
 		return
 	}
-	b.Refund(c.Key, n)
+	b.refund(at, taken, key, n)
 }
 
 // refusal implements [host].
@@ -83,9 +87,11 @@ func (b *Buckets) lookFor(now time.Time, c *policy.Call, n int) (time.Duration, 
 
 // refundFor cannot know whether the tokens came from the bucket that is shared by those
 // who find no room. Those are lost then.
-func (b *Buckets) refundFor(_ time.Time, c *policy.Call, n int) { b.Refund(c.Key, n) }
+func (b *Buckets) refundFor(taken time.Time, c *policy.Call, n int) { b.Refund(taken, c.Key, n) }
 
-func (b *Buckets) undoFor(_ time.Time, c *policy.Call, n int) { b.Refund(c.Key, n) }
+func (b *Buckets) undoFor(taken time.Time, c *policy.Call, n int) {
+	b.refund(b.at(taken), b.at(taken), c.Key, n)
+}
 
 func (b *Buckets) title() string { return b.name }
 

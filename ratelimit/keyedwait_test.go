@@ -149,7 +149,7 @@ func TestKeyedWaitersFollowTheLimit(t *testing.T) {
 			v.visit(name+"1", func() error { return b.Wait(t.Context(), name, 1) })
 			v.visit(name+"2", func() error { return b.Wait(t.Context(), name, 2) })
 		}
-		b.Refund("a", 1)
+		b.Refund(time.Now(), "a", 1)
 		require.NoError(t, b.SetException("b", ratelimit.Limit{Rate: ratelimit.PerSecond(1), Burst: 10}))
 		time.Sleep(time.Second)
 		require.NoError(t, b.SetLimit(ratelimit.Every(time.Minute), 1))
@@ -339,7 +339,7 @@ func TestKeyedWaitConcurrentSafe(t *testing.T) {
 					time.AfterFunc(time.Duration(i)*ms/3, cancel)
 				}
 				if b.Wait(ctx, string(rune('a'+i%5)), 1) == nil && i%4 == 0 {
-					b.Refund(string(rune('a'+i%5)), 1)
+					b.Refund(time.Now(), string(rune('a'+i%5)), 1)
 				}
 			})
 			if i%10 == 0 {

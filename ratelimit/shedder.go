@@ -230,7 +230,7 @@ func (s *Shedder) BuildPolicy() (policy.Part, error) {
 // Peek implements [policy.Gate]: it reports that load is being shed and there is no place
 // for a call of this priority.
 func (s *Shedder) Peek(a *policy.Attempt) error {
-	at, until := s.at(a.Now()), s.shedUntil.Load()
+	at, until := int64(a.Since(s.start)), s.shedUntil.Load()
 	if r := rank(a.Call().Priority); at < until && s.load.total() >= s.room(r) {
 		s.load.came[r].Add(1)
 		s.load.gone[r].Add(1)
@@ -242,7 +242,7 @@ func (s *Shedder) Peek(a *policy.Attempt) error {
 // Enter implements [policy.Gate]. It never waits.
 func (s *Shedder) Enter(_ context.Context, a *policy.Attempt, slot int) error {
 	r := rank(a.Call().Priority)
-	if err := s.acquire(s.at(a.Now()), r); err != nil {
+	if err := s.acquire(int64(a.Since(s.start)), r); err != nil {
 		return err
 	}
 	a.Slot(slot).Word = uint64(r) //nolint:gosec // 0 to 3
@@ -256,7 +256,7 @@ func (s *Shedder) Leave(a *policy.Attempt, slot int, o policy.Outcome) {
 	if o.Kind == policy.NotRun || o.Kind == policy.Canceled {
 		took = -1
 	}
-	s.release(s.at(a.Now()), int(a.Slot(slot).Word), took) //nolint:gosec // 0 to 3
+	s.release(int64(a.Since(s.start)), int(a.Slot(slot).Word), took) //nolint:gosec // 0 to 3
 }
 
 // Snapshot implements [policy.Snapshotter].
