@@ -42,14 +42,20 @@ type Bucket struct {
 	// ahead says that there are promises.
 	ahead atomic.Bool
 
-	name    string
-	shadow  bool
-	initial int
+	name       string
+	shadow     bool
+	initial    int
+	maxWaiters int
 
 	// mu guards the ledger, and who replaces or locks the state. It is not held by
 	// those who take what is there.
 	mu     sync.Mutex
 	ledger ledger
+
+	// waiters are those in Wait, in the order in which they came. They change under
+	// mu, and so does waiting, their number.
+	waiters []*bucketWaiter
+	waiting atomic.Int32
 }
 
 // New returns the live bucket of a configuration. A name that is not empty takes the
@@ -62,7 +68,7 @@ func New(name string, cfg TokenBucket) (*Bucket, error) {
 		cfg.Name = name
 	}
 	cfg = cfg.withDefaults()
-	b := &Bucket{start: time.Now(), name: cfg.Name, shadow: cfg.Shadow, initial: cfg.Initial}
+	b := &Bucket{start: time.Now(), name: cfg.Name, shadow: cfg.Shadow, initial: cfg.Initial, maxWaiters: cfg.MaxWaiters}
 	s := &state{meter: newMeter(cfg.Rate, int64(cfg.Burst), 0), rate: cfg.Rate}
 	if initial := int64(max(cfg.Initial, 0)); s.unlimited {
 		s.used.Store(-s.full)
@@ -230,18 +236,22 @@ func (b *Bucket) free(at int64) (*state, int64) {
 func (b *Bucket) Config() TokenBucket {
 	s := b.state.Load()
 	burst := int(s.burst)
-	return TokenBucket{Name: b.name, Rate: s.rate, Burst: burst, Initial: min(b.initial, burst), Shadow: b.shadow}
+	return TokenBucket{Name: b.name, Rate: s.rate, Burst: burst, Initial: min(b.initial, burst), MaxWaiters: b.maxWaiters, Shadow: b.shadow}
 }
 
 // Snapshot implements [policy.Snapshotter].
 func (b *Bucket) Snapshot(now time.Time) policy.PolicySnapshot {
-	s, free := b.free(b.at(now))
+	at := b.at(now)
+	s, free := b.free(at)
+	delay, _ := b.look(at, 1)
 	return policy.PolicySnapshot{
 		Name: b.name, Kind: kind, Shadow: b.shadow,
 		Limiter: &policy.LimiterSnapshot{
-			Tokens: float64(free) / float64(s.unit),
-			Burst:  float64(s.burst),
-			Rate:   s.rate.perSecond(),
+			Tokens:  float64(free) / float64(s.unit),
+			Burst:   float64(s.burst),
+			Rate:    s.rate.perSecond(),
+			Waiting: int(b.waiting.Load()), MaxWaiters: b.maxWaiters,
+			Delay: delay,
 		},
 	}
 }

@@ -317,7 +317,7 @@ func TestTokens(t *testing.T) {
 		assert.InDelta(t, -3, b.Tokens(start), 0, "reserved ahead")
 		assert.Equal(t, policy.PolicySnapshot{
 			Name: "ratelimit", Kind: "ratelimit",
-			Limiter: &policy.LimiterSnapshot{Tokens: -1, Burst: 4, Rate: 10},
+			Limiter: &policy.LimiterSnapshot{Tokens: -1, Burst: 4, Rate: 10, MaxWaiters: 100, Delay: 200 * ms},
 		}, b.Snapshot(start.Add(200*ms)))
 	})
 }
@@ -365,7 +365,7 @@ func TestSetLimit(t *testing.T) {
 
 		require.NoError(t, b.SetLimit(ratelimit.PerSecond(2), 20))
 		assert.InDelta(t, 7, tokens(), 0, "a larger burst grants nothing")
-		assert.Equal(t, ratelimit.TokenBucket{Name: "ratelimit", Rate: ratelimit.PerSecond(2), Burst: 20, Initial: 7}, b.Config())
+		assert.Equal(t, ratelimit.TokenBucket{Name: "ratelimit", Rate: ratelimit.PerSecond(2), Burst: 20, Initial: 7, MaxWaiters: 100}, b.Config())
 		time.Sleep(time.Second)
 		assert.InDelta(t, 9, tokens(), 0, "the new rate holds from the change on")
 

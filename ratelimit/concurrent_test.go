@@ -164,7 +164,7 @@ func TestReserveConcurrentSafe(t *testing.T) {
 func TestWaitConcurrentSafe(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b, start := newBucket(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100), Burst: 1, Initial: ratelimit.StartEmpty}), time.Now()
+		b, start := newBucket(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(100), Burst: 1, Initial: ratelimit.StartEmpty, MaxWaiters: 300}), time.Now()
 		var mu sync.Mutex
 		var released []time.Duration
 		var canceled int

@@ -47,6 +47,10 @@ type TokenBucket struct {
 	// unknown, such as a vendor's quota at a restart.
 	Initial int
 
+	// MaxWaiters is the largest number of calls that wait in [Bucket.Wait] at the same
+	// time. Zero means 100. A pipeline never waits.
+	MaxWaiters int
+
 	// Shadow makes the gate watch only: it decides, its decision is counted and
 	// reported, the call runs in any case, and one that would have been refused
 	// takes nothing. It has no effect on the methods of [Bucket].
@@ -65,6 +69,9 @@ func (c TokenBucket) Validate() error {
 		fail("Burst", c.Burst, "want at least 0 (0 means what arrives in a second)")
 	case c.Burst > maxBurst:
 		fail("Burst", c.Burst, "want at most %d", maxBurst)
+	}
+	if c.MaxWaiters < 0 {
+		fail("MaxWaiters", c.MaxWaiters, "want at least 0 (0 means %d)", defaultWaiters)
 	}
 	switch {
 	case c.Initial < StartEmpty:
@@ -99,6 +106,9 @@ func (c TokenBucket) withDefaults() TokenBucket {
 	c.Burst = c.burst()
 	if c.Initial == 0 {
 		c.Initial = c.Burst
+	}
+	if c.MaxWaiters == 0 {
+		c.MaxWaiters = defaultWaiters
 	}
 	return c
 }

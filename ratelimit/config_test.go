@@ -51,7 +51,7 @@ func TestValidate(t *testing.T) {
 		want []string
 	}{
 		{"rate alone", ratelimit.TokenBucket{Rate: ok}, nil},
-		{"everything", ratelimit.TokenBucket{Name: "quota", Rate: ok, Burst: 20, Initial: 20, Shadow: true}, nil},
+		{"everything", ratelimit.TokenBucket{Name: "quota", Rate: ok, Burst: 20, Initial: 20, MaxWaiters: 5, Shadow: true}, nil},
 		{"start empty", ratelimit.TokenBucket{Rate: ok, Initial: ratelimit.StartEmpty}, nil},
 		{"no limit", ratelimit.TokenBucket{Rate: ratelimit.PerSecond(math.Inf(1))}, nil},
 		{"largest burst", ratelimit.TokenBucket{Rate: ok, Burst: math.MaxInt32}, nil},
@@ -59,6 +59,7 @@ func TestValidate(t *testing.T) {
 		{"initial above burst", ratelimit.TokenBucket{Rate: ok, Burst: 20, Initial: 21}, []string{"Initial"}},
 		{"initial above the default burst", ratelimit.TokenBucket{Rate: ok, Initial: 11}, []string{"Initial"}},
 		{"negative initial", ratelimit.TokenBucket{Rate: ok, Initial: -2}, []string{"Initial"}},
+		{"negative waiters", ratelimit.TokenBucket{Rate: ok, MaxWaiters: -1}, []string{"MaxWaiters"}},
 		{"negative burst", ratelimit.TokenBucket{Rate: ok, Burst: -1}, []string{"Burst"}},
 		{"huge burst", ratelimit.TokenBucket{Rate: ok, Burst: math.MaxInt}, hugeBurst()},
 		{"minus infinity", ratelimit.TokenBucket{Rate: ratelimit.PerSecond(math.Inf(-1))}, []string{"Rate.Tokens"}},
@@ -105,7 +106,7 @@ func TestConfigIsEffective(t *testing.T) {
 			b, err := ratelimit.New(tt.given, tt.cfg)
 			require.NoError(t, err)
 			got := b.Config()
-			want := ratelimit.TokenBucket{Name: tt.wantName, Rate: tt.cfg.Rate, Burst: tt.burst, Initial: tt.initial, Shadow: tt.cfg.Shadow}
+			want := ratelimit.TokenBucket{Name: tt.wantName, Rate: tt.cfg.Rate, Burst: tt.burst, Initial: tt.initial, MaxWaiters: 100, Shadow: tt.cfg.Shadow}
 			assert.Equal(t, want, got)
 			assert.NoError(t, got.Validate(), "the effective configuration is a valid one")
 			part, err := b.BuildPolicy()

@@ -87,7 +87,7 @@ func TestGateRefuses(t *testing.T) {
 
 		ps := limiterOf(t, p)
 		assert.Equal(t, "quota", ps.Name)
-		assert.Equal(t, &policy.LimiterSnapshot{Tokens: 0, Burst: 2, Rate: 4}, ps.Limiter)
+		assert.Equal(t, &policy.LimiterSnapshot{Tokens: 0, Burst: 2, Rate: 4, MaxWaiters: 100, Delay: 250 * ms}, ps.Limiter)
 		assert.Equal(t, uint64(1), ps.Rejected[policy.ReasonRate])
 		assert.Equal(t, uint64(1), ps.Rejected[policy.ReasonCost])
 	})

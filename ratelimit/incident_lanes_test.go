@@ -294,7 +294,7 @@ func TestIncidentOCRWaiters(t *testing.T) {
 		return parked
 	}
 	synctest.Test(t, func(t *testing.T) {
-		b := newBucket(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 10})
+		b := newBucket(t, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), Burst: 10, MaxWaiters: 1 << 30})
 		assert.Equal(t, 590, run(t, b))
 		set := newLanes(t, ocrLanes())
 		assert.Equal(t, 4, run(t, set.Lane("batch")), "as many as are served within the second")

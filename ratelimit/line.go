@@ -49,8 +49,9 @@ type books interface {
 	next(at, n int64) int64
 
 	// book books n tokens for a time that next returned, or that was promised before
-	// the limit changed.
-	book(when, n int64)
+	// the limit changed. A time that next returned for being asked for is exact;
+	// others are rounded up to a nanosecond.
+	book(when, n int64, exact bool)
 
 	// mark and back forget what was booked in between.
 	mark()
@@ -198,7 +199,7 @@ func (l *line) findLocked(at, n int64) (when int64, before *place) {
 	}
 	l.books.rewind()
 	for q := l.first; q != p; q = q.next {
-		l.books.book(q.when, q.n)
+		l.books.book(q.when, q.n, false)
 	}
 	for ; p != nil; p = p.next {
 		from := at
@@ -207,13 +208,13 @@ func (l *line) findLocked(at, n int64) (when int64, before *place) {
 		}
 		l.books.mark()
 		if when := l.books.next(from, n); when < p.when {
-			l.books.book(when, n)
+			l.books.book(when, n, when == at)
 			if l.fitLocked(p) {
 				return when, p
 			}
 			l.books.back()
 		}
-		l.books.book(p.when, p.n)
+		l.books.book(p.when, p.n, false)
 	}
 	return l.books.next(max(at, l.last.when), n), nil
 }
@@ -224,7 +225,7 @@ func (l *line) fitLocked(p *place) bool {
 		if p.n > l.books.most() || l.books.next(p.when, p.n) != p.when {
 			return false
 		}
-		l.books.book(p.when, p.n)
+		l.books.book(p.when, p.n, false)
 	}
 	return true
 }
@@ -233,7 +234,7 @@ func (l *line) fitLocked(p *place) bool {
 func (l *line) rebookLocked() {
 	l.books.rewind()
 	for p := l.first; p != nil; p = p.next {
-		l.books.book(p.when, p.n)
+		l.books.book(p.when, p.n, false)
 	}
 }
 
@@ -292,7 +293,7 @@ func (l *line) bookedLocked(p, before *place) {
 	case l.reserved > 0:
 		l.rebookLocked()
 	case before == nil && p == l.last:
-		l.books.book(p.when, p.n)
+		l.books.book(p.when, p.n, false)
 	}
 }
 

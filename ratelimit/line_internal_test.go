@@ -98,7 +98,7 @@ func (m *modelLine) find(n int64) (when int64, index int) {
 			continue
 		}
 		b, ok := m.after(m.queue[:i]), true
-		b.take(when, n, true)
+		b.take(when, n, when > m.now)
 		for _, p := range m.queue[i:] {
 			ok = ok && !b.tooBig(p.n) && b.fits(p.when, p.n)
 			b.take(p.when, p.n, true)
@@ -166,7 +166,7 @@ type lineOp struct {
 // lineKind makes a limiter and its model, in the first of some limits, and changes
 // both to another.
 type lineKind struct {
-	make   func(wait time.Duration, waiters int) (Limiter, *line, modelBooks)
+	make   func(wait time.Duration, waiters int) (l Limiter, waiting func() int, m modelBooks)
 	change func(l Limiter, m modelBooks, at int64, limit int)
 }
 
@@ -176,7 +176,7 @@ const lineLimits = 4
 // It has to be called in a bubble.
 func runLine(t *testing.T, k lineKind, wait time.Duration, waiters int, script []lineOp) (diff string) {
 	t.Helper()
-	limiter, l, books := k.make(wait, waiters)
+	limiter, waiting, books := k.make(wait, waiters)
 	m := &modelLine{present: books, maxWait: int64(wait), most: waiters}
 	start := time.Now()
 	var waits []*modelWait
@@ -308,7 +308,7 @@ func runLine(t *testing.T, k lineKind, wait time.Duration, waiters int, script [
 			j := op.which % len(holds)
 			h := holds[j]
 			holds = slices.Delete(holds, j, j+1)
-			l.Refund(start.Add(time.Duration(h.at)), int(h.n))
+			limiter.Refund(start.Add(time.Duration(h.at)), int(h.n))
 			m.present.refund(m.now, h.at, h.n)
 			m.rebuild()
 		case 9: // change the limit
@@ -320,7 +320,7 @@ func runLine(t *testing.T, k lineKind, wait time.Duration, waiters int, script [
 		}
 		synctest.Wait()
 		m.settle()
-		if got, want := int(l.waiting.Load()), m.waiting(); got != want {
+		if got, want := waiting(), m.waiting(); got != want {
 			report("op %d: %d wait, want %d", i, got, want)
 		}
 	}
@@ -370,6 +370,9 @@ func drawScript(t *rapid.T) []lineOp {
 		}
 	}), 10, 60).Draw(t, "script")
 }
+
+// length returns how many wait.
+func (l *line) length() int { return int(l.waiting.Load()) }
 
 // checkLine holds a kind against its model.
 func checkLine(t *testing.T, k lineKind) {
@@ -441,13 +444,13 @@ func paceKind() lineKind {
 		burst int
 	}{{Per(1, 7), 1}, {Per(1, 5), 3}, {Per(2, 7), 1}, {Per(3, 20), 2}}
 	return lineKind{
-		make: func(wait time.Duration, waiters int) (Limiter, *line, modelBooks) {
+		make: func(wait time.Duration, waiters int) (Limiter, func() int, modelBooks) {
 			p, err := NewPace("", Pacer{Rate: limits[0].rate, Burst: limits[0].burst, MaxWait: wait, MaxWaiters: waiters})
 			if err != nil {
 				panic(err)
 			}
 			burst := ratOf(int64(limits[0].burst))
-			return p, &p.line, &paceModel{
+			return p, p.length, &paceModel{
 				rate: limits[0].rate.perNano(), burst: burst, used: new(big.Rat).Neg(burst),
 				units: func() int64 { return p.paces.state.Load().unit },
 			}

@@ -76,13 +76,13 @@ var windowLimits = [lineLimits]struct {
 
 func windowKind() lineKind {
 	return lineKind{
-		make: func(wait time.Duration, waiters int) (Limiter, *line, modelBooks) {
+		make: func(wait time.Duration, waiters int) (Limiter, func() int, modelBooks) {
 			limit := windowLimits[0]
 			w, err := NewWindow("", FixedWindow{Limit: limit.limit, Window: limit.window, MaxWait: wait, MaxWaiters: waiters})
 			if err != nil {
 				panic(err)
 			}
-			return w, &w.line, &windowModel{
+			return w, w.length, &windowModel{
 				limit: int64(limit.limit), window: int64(limit.window), end: int64(limit.window),
 				counts: map[int64]int64{},
 			}
@@ -203,16 +203,16 @@ func (m *twoWindowModel) setLimit(at, limit, window int64) {
 // slidingKindOf is the sliding window, exact or approximate.
 func slidingKindOf(approximate bool) lineKind {
 	return lineKind{
-		make: func(wait time.Duration, waiters int) (Limiter, *line, modelBooks) {
+		make: func(wait time.Duration, waiters int) (Limiter, func() int, modelBooks) {
 			limit := windowLimits[0]
 			s, err := NewSliding("", SlidingWindow{Limit: limit.limit, Window: limit.window, Approximate: approximate, MaxWait: wait, MaxWaiters: waiters})
 			if err != nil {
 				panic(err)
 			}
 			if approximate {
-				return s, &s.line, &twoWindowModel{limit: int64(limit.limit), window: int64(limit.window)}
+				return s, s.length, &twoWindowModel{limit: int64(limit.limit), window: int64(limit.window)}
 			}
-			return s, &s.line, &logModel{limit: int64(limit.limit), window: int64(limit.window)}
+			return s, s.length, &logModel{limit: int64(limit.limit), window: int64(limit.window)}
 		},
 		change: func(l Limiter, m modelBooks, at int64, i int) {
 			limit := windowLimits[i]

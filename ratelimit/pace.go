@@ -259,21 +259,30 @@ func (b *paceBooks) next(at, _ int64) int64 {
 	return s.crossingAt(after)
 }
 
-// use returns what is used after n tokens have been taken at a time that was promised.
-// Such a time is rounded up to a nanosecond, and what arrives in that does not
-// overflow: it was for a moment within it.
-func (s *paceState) use(used, when, n int64) int64 {
+// use returns what is used after n tokens have been taken at a time. One that is not exact
+// was rounded up to a nanosecond, and what arrives in that does not overflow: it was for a
+// moment within it.
+func (s *paceState) use(used, when, n int64, exact bool) int64 {
 	if s.unlimited {
 		return used
 	}
-	return min(max(used, s.arrived(when-1)-s.full)+s.units(n), maxArrived)
+	if !exact {
+		when--
+	}
+	return min(max(used, s.arrived(when)-s.full)+s.units(n), maxArrived)
 }
 
-func (b *paceBooks) book(when, n int64)   { b.future = b.state.Load().use(b.future, when, n) }
-func (b *paceBooks) settle(when, n int64) { b.present = b.state.Load().use(b.present, when, n) }
-func (b *paceBooks) mark()                { b.marked = b.future }
-func (b *paceBooks) back()                { b.future = b.marked }
-func (b *paceBooks) rewind()              { b.future = b.present }
+func (b *paceBooks) book(when, n int64, exact bool) {
+	b.future = b.state.Load().use(b.future, when, n, exact)
+}
+
+func (b *paceBooks) settle(when, n int64) {
+	b.present = b.state.Load().use(b.present, when, n, false)
+}
+
+func (b *paceBooks) mark()   { b.marked = b.future }
+func (b *paceBooks) back()   { b.future = b.marked }
+func (b *paceBooks) rewind() { b.future = b.present }
 
 func (b *paceBooks) spend(at, n int64) {
 	if s := b.state.Load(); !s.unlimited {

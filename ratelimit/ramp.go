@@ -275,7 +275,14 @@ func (b *rampBooks) next(at, _ int64) int64 {
 	return at
 }
 
-func (b *rampBooks) book(when, n int64)   { b.future = b.slope.Load().keep(b.future, when, n) }
+func (b *rampBooks) book(when, n int64, exact bool) {
+	if s := b.slope.Load(); exact {
+		b.future = s.use(b.future, when, n)
+	} else {
+		b.future = s.keep(b.future, when, n)
+	}
+}
+
 func (b *rampBooks) settle(when, n int64) { b.present = b.slope.Load().keep(b.present, when, n) }
 func (b *rampBooks) spend(at, n int64)    { b.present = b.slope.Load().use(b.present, at, n) }
 func (b *rampBooks) mark()                { b.marked = b.future }

@@ -1,11 +1,6 @@
 package ratelimit
 
-import (
-	"context"
-	"time"
-
-	"github.com/breakwater-go/breakwater/policy"
-)
+import "time"
 
 // maxDelay is how far ahead tokens can be reserved. Whoever asks for more has
 // misconfigured something, and a reservation of centuries looks like a success.
@@ -73,56 +68,4 @@ func (b *Bucket) reserve(at int64, n int, limit time.Duration) (time.Duration, v
 		return delay, v
 	}
 	return b.claim(at, n, limit)
-}
-
-// Wait takes n tokens, waiting until they are there, in the order in which callers
-// came. It returns nil when they are the caller's, and otherwise, with nothing taken:
-//
-//   - at once, a [*policy.RejectedError] that matches [ErrLimited] and
-//     [context.DeadlineExceeded] ([policy.ReasonDeadline]), when they come no
-//     earlier than the deadline of ctx
-//   - at once, a [*policy.RejectedError] that matches [ErrExceedsBurst]
-//     ([policy.ReasonCost]), when n exceeds the burst
-//   - at once, a [*policy.RejectedError] that matches [ErrLimited]
-//     ([policy.ReasonWait]), when they come more than a year later
-//   - the error of ctx, matching its cause, when it is done, before or during the
-//     wait; this is no [policy.ErrRejected]
-//
-// Nothing bounds the number of callers that wait, and each holds on to whatever its
-// goroutine holds. Give each a deadline, or do not wait: a limiter in a pipeline never
-// does. An n of zero or less takes nothing.
-func (b *Bucket) Wait(ctx context.Context, n int) error {
-	if ctx.Err() != nil {
-		return contextError(ctx)
-	}
-	at := b.now()
-	limit, reason, cause := maxDelay, policy.ReasonWait, errTooFar
-	if deadline, ok := ctx.Deadline(); ok {
-		// A token that comes with the deadline comes too late.
-		if left := time.Duration(max(b.at(deadline), at) - at - 1); left < limit {
-			limit, reason, cause = left, policy.ReasonDeadline, errDeadline
-		}
-	}
-	delay, v := b.reserve(at, n, limit)
-	switch {
-	case v == tooBig:
-		return rejection(b.name, v, delay)
-	case v == short:
-		return &policy.RejectedError{Policy: b.name, Reason: reason, RetryAfter: delay, Err: cause}
-	case delay == 0:
-		return nil
-	}
-	timer := time.NewTimer(delay)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-	// The context comes first when both are ready: the call would not run.
-	if ctx.Err() == nil {
-		return nil
-	}
-	owed := promise{at: at + int64(delay), tokens: int64(n)}
-	b.refundLocked(b.now(), owed.at, n, owed)
-	return contextError(ctx)
 }

@@ -296,12 +296,14 @@ func (s *counterState) use(c counts, when, n int64) counts {
 	return c
 }
 
-func (b *counterBooks) book(when, n int64)   { b.future = b.state.Load().use(b.future, when, n) }
+func (b *counterBooks) book(when, n int64, _ bool) { b.future = b.state.Load().use(b.future, when, n) }
+
 func (b *counterBooks) settle(when, n int64) { b.present = b.state.Load().use(b.present, when, n) }
-func (b *counterBooks) spend(at, n int64)    { b.present = b.state.Load().use(b.present, at, n) }
-func (b *counterBooks) mark()                { b.marked = b.future }
-func (b *counterBooks) back()                { b.future = b.marked }
-func (b *counterBooks) rewind()              { b.future = b.present }
+
+func (b *counterBooks) spend(at, n int64) { b.present = b.state.Load().use(b.present, at, n) }
+func (b *counterBooks) mark()             { b.marked = b.future }
+func (b *counterBooks) back()             { b.future = b.marked }
+func (b *counterBooks) rewind()           { b.future = b.present }
 
 func (b *counterBooks) refund(_, taken, n int64) {
 	s, c := b.state.Load(), &b.present

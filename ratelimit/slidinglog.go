@@ -90,7 +90,7 @@ func (b *logBooks) next(at, n int64) int64 {
 	return when
 }
 
-func (b *logBooks) book(when, n int64) {
+func (b *logBooks) book(when, n int64, _ bool) {
 	for b.low < len(b.entries) && addSat(b.entries[b.low].at, b.window) <= when {
 		b.ahead -= b.entries[b.low].n
 		b.low++

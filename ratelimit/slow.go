@@ -15,6 +15,10 @@ import (
 func (b *Bucket) claim(at int64, n int, limit time.Duration) (time.Duration, verdict) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.claimLocked(at, n, limit)
+}
+
+func (b *Bucket) claimLocked(at int64, n int, limit time.Duration) (time.Duration, verdict) {
 	s := b.state.Load()
 	if int64(n) > s.burst {
 		return policy.Never, tooBig
@@ -89,6 +93,10 @@ func (b *Bucket) books(at int64) (s *state, books *ledger, used int64) {
 func (b *Bucket) refundLocked(at, taken int64, n int, p promise) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.giveBackLocked(at, taken, n, p)
+}
+
+func (b *Bucket) giveBackLocked(at, taken int64, n int, p promise) {
 	s := b.state.Load()
 	b.freezeLocked(s)
 	forgotten := b.ledger.forget(p)
@@ -96,6 +104,7 @@ func (b *Bucket) refundLocked(at, taken int64, n int, p promise) {
 	if units := s.toGiveBack(at, taken, int64(n)); !forgotten && units > 0 {
 		b.ledger.refund(s, units)
 	}
+	b.advanceLocked(s)
 	b.reopenLocked(s)
 }
 
@@ -107,6 +116,7 @@ func (b *Bucket) cancel(at int64, p promise) {
 	b.freezeLocked(s)
 	b.ledger.forget(p)
 	b.ledger.settle(s, at)
+	b.advanceLocked(s)
 	b.reopenLocked(s)
 }
 
@@ -168,6 +178,7 @@ func (b *Bucket) openLocked(s *state, stock int64) {
 	s.used.Store(locked)
 	b.ledger.spent = -min(stock, s.full)
 	b.state.Store(s)
+	b.advanceLocked(s)
 	b.reopenLocked(s)
 }
 

@@ -346,8 +346,10 @@ func (s *windowState) use(used, when, n int64) (after, over int64) {
 	return pos + n - over, over
 }
 
-func (b *windowBooks) book(when, n int64) { b.future, _ = b.state.Load().use(b.future, when, n) }
-func (b *windowBooks) spend(at, n int64)  { b.settle(at, n) }
+func (b *windowBooks) book(when, n int64, _ bool) {
+	b.future, _ = b.state.Load().use(b.future, when, n)
+}
+func (b *windowBooks) spend(at, n int64) { b.settle(at, n) }
 
 func (b *windowBooks) settle(when, n int64) {
 	s := b.state.Load()

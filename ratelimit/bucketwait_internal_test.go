@@ -1,0 +1,45 @@
+package ratelimit
+
+import (
+	"math/big"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// A bucket whose callers wait is a line of its own making: at a cost of 1 the same model
+// holds for it. No wait is too long for it, and who has been promised a time keeps that
+// when the limit is lowered, so limits are not changed here.
+func TestPropBucketLine(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		script := drawScript(rt)
+		for i := range script {
+			script[i].n = 1
+			if script[i].op == 9 {
+				script[i].op = 5
+			}
+		}
+		// Tokens that come at whole nanoseconds: the bucket takes a promise, and the
+		// line a turn, for a moment within the last one.
+		every := rapid.SampledFrom([]time.Duration{1, 2, 7, 20}).Draw(rt, "every")
+		burst := rapid.IntRange(1, 5).Draw(rt, "burst")
+		waiters := rapid.SampledFrom([]int{1, 3, 10}).Draw(rt, "waiters")
+		k := lineKind{make: func(_ time.Duration, waiters int) (Limiter, func() int, modelBooks) {
+			r := Every(every)
+			b, err := New("", TokenBucket{Rate: r, Burst: burst, MaxWaiters: waiters})
+			if err != nil {
+				panic(err)
+			}
+			n := ratOf(int64(burst))
+			return b, func() int { return int(b.waiting.Load()) }, &paceModel{rate: r.perNano(), burst: n, used: new(big.Rat).Neg(n)}
+		}}
+		var diff string
+		synctest.Test(t, func(t *testing.T) { diff = runLine(t, k, time.Hour, waiters, script) })
+		if diff != "" {
+			rt.Fatal(diff)
+		}
+	})
+}
