@@ -35,6 +35,7 @@ const (
 	ReasonRamp                      // the breaker is recovering, and lets only a share of the calls through
 	ReasonThrottle                  // the dependency refuses a share of the calls, so that share is not sent
 	ReasonClosed                    // the pipeline was closed
+	ReasonUnavailable               // the store that the policy depends on cannot be asked
 
 	// NumReasons is the number of reasons, for arrays indexed by Reason.
 	NumReasons
@@ -42,7 +43,7 @@ const (
 
 var reasonNames = [NumReasons]string{
 	"unknown", "rate", "cost", "concurrency", "waiters", "wait", "deadline",
-	"open", "probes", "forced", "ramp", "throttle", "closed",
+	"open", "probes", "forced", "ramp", "throttle", "closed", "unavailable",
 }
 
 // String returns the reason's name in lower case, as metrics and logs show it.

@@ -161,6 +161,11 @@ type LimiterSnapshot struct {
 	Load     *LoadSnapshot     // it sheds load; the above is 0
 	Limits   []PolicySnapshot  // it has several limits at once: each of them; the above is that of the scarcest
 	Lanes    []LaneSnapshot    // it is divided into lanes, in this order of precedence; the above is that of all together
+
+	// Shared is set when the limit is one for several processes, kept in a store.
+	// Tokens are then those that this process can take without asking: leased ones,
+	// or its share while it decides alone.
+	Shared *SharedSnapshot
 }
 
 // LaneSnapshot is the state of one lane of a rate limiter.

@@ -19,6 +19,11 @@ var ErrLimited = errors.New("ratelimit: too few tokens left")
 // [policy.Never].
 var ErrExceedsBurst = errors.New("ratelimit: the cost exceeds the burst")
 
+// ErrUnavailable is the cause of a refusal because the store that a shared limit is kept
+// in cannot be asked, and the limit was configured to let nobody in meanwhile. It comes
+// inside a [*policy.RejectedError].
+var ErrUnavailable = errors.New("ratelimit: the store of the limit cannot be asked")
+
 // errDeadline and errTooFar say more about a refused wait. Both match ErrLimited.
 var (
 	errDeadline = &limitedError{"ratelimit: the tokens come no earlier than the context's deadline", context.DeadlineExceeded}

@@ -12,7 +12,8 @@ import (
 // in common. It stands in pipelines as it is, and can be used by hand. All methods are
 // safe for concurrent use.
 //
-// Only types of this package implement it, so that it can grow.
+// Only types of this package implement it, and those that embed [Outside], so that it
+// can grow.
 //
 // Every limiter keeps these promises. A refusal takes nothing. A cost (n) of zero or
 // less takes nothing, gives nothing and is allowed; in a pipeline the least cost is 1.
@@ -51,7 +52,13 @@ type Limiter interface {
 	// rate changes nothing and is reported as joined [*policy.ConfigError].
 	SetRate(rate Rate) error
 
-	member
+	titled
+}
+
+// titled is what keeps types that do not embed [Outside] from being a [Limiter].
+type titled interface {
+	// title is the instance name.
+	title() string
 }
 
 // member is how limiters that are made of others see these: asked for a call, which
@@ -70,8 +77,7 @@ type member interface {
 	// undoFor is refundFor at that very time.
 	undoFor(taken time.Time, c *policy.Call, n int)
 
-	// title is the instance name.
-	title() string
+	titled
 }
 
 // PartError is the cause of a refusal by a limiter that is made of several: it says
