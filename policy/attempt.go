@@ -16,6 +16,7 @@ type Attempt struct {
 	plan       *plan
 	call       *Call
 	number     int
+	hedge      int // which one beside attempt number; 0 for that itself
 
 	// ctx is the context the function runs under; bound is the same when the
 	// attempt has a timeout. Both are here because the attempt may outlive the

@@ -17,12 +17,15 @@ const (
 	EventFallback                     // a fallback answered, or failed to (Err)
 	EventStateChange                  // a policy changed state
 	EventDiscarded                    // an outcome came too late to count
+	EventHedge                        // another attempt was started beside one that had run for Delay
+	EventSuppressed                   // one was due after Delay, and the budget had none left
 
 	numEventKinds
 )
 
 var eventNames = [numEventKinds]string{
 	"rejected", "shadow", "retry", "stopped", "fallback", "state_change", "discarded",
+	"hedge", "suppressed",
 }
 
 // String returns the event's name in lower case.
@@ -45,7 +48,7 @@ type Event struct {
 	Outcome    Kind          // of the attempt: retry, stopped, fallback, discarded
 	Reason     Reason        // of a refusal
 	RetryAfter time.Duration // of a refusal
-	Delay      time.Duration // before the next attempt
+	Delay      time.Duration // before the next attempt, or of a hedge
 	Stop       Stop          // why there is none
 	Err        error         // error of the attempt, or of the fallback
 

@@ -89,8 +89,13 @@ func (a *Attempt) Waited() time.Time {
 	return a.Now()
 }
 
-// Number returns 1 for the first attempt of a call, 2 for its first retry.
+// Number returns 1 for the first attempt of a call, 2 for its first retry. A hedge has
+// the number of the attempt beside which it runs.
 func (a *Attempt) Number() int { return a.number }
+
+// Hedge returns 1 for the first hedge beside an attempt, 2 for the next, and 0 for the
+// attempt itself.
+func (a *Attempt) Hedge() int { return a.hedge }
 
 // Call returns what the call says about itself. The caller must not keep or change
 // it.
@@ -99,7 +104,8 @@ func (a *Attempt) Call() *Call { return a.call }
 // Cost returns the number of tokens the call takes, at least 1.
 func (a *Attempt) Cost() int { return max(a.call.Cost, 1) }
 
-// NoWait reports whether the gate must decide at once: it runs in shadow mode.
+// NoWait reports whether the gate must decide at once: it runs in shadow mode, or the
+// attempt is a hedge, which gets what is free and queues in front of nobody.
 func (a *Attempt) NoWait() bool { return a.noWait }
 
 // Stripe returns a number that attempts on one processor mostly share and attempts on

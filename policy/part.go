@@ -24,7 +24,7 @@ const (
 )
 
 // Part is what a [Policy] contributes to a pipeline. Exactly one of Gate, Runner,
-// Retry, Fallback, Timeouts, Classify, Observer, Tracer and Foreign is set.
+// Retry, Hedge, Fallback, Timeouts, Classify, Observer, Tracer and Foreign is set.
 type Part struct {
 	// Kind is the kind of policy, such as "breaker"; Name is the instance name,
 	// unique in a pipeline and the policy label everywhere. An empty Name is Kind.
@@ -57,6 +57,15 @@ type Part struct {
 
 	// Retry decides whether another attempt follows.
 	Retry Retrier
+
+	// Hedge decides whether a slow attempt gets another one beside it, up to
+	// MaxHedges.
+	Hedge     Hedger
+	MaxHedges int
+
+	// Budget is what a Retry or a Hedge is paid from; nil says nothing. Where both
+	// of a pipeline name the same one, it is told of each first attempt once.
+	Budget any
 
 	// Fallback answers in place of a call that failed.
 	Fallback Fallback[any]
@@ -95,7 +104,7 @@ type Part struct {
 // contributions returns the number of things that the part is set to be.
 func (p *Part) contributions() (n int) {
 	for _, set := range []bool{
-		p.Gate != nil, p.Runner != nil, p.Retry != nil, p.Fallback != nil, p.Timeouts != nil,
+		p.Gate != nil, p.Runner != nil, p.Retry != nil, p.Hedge != nil, p.Fallback != nil, p.Timeouts != nil,
 		p.Classify != nil, p.Observer != nil, p.Tracer != nil, p.Foreign != nil,
 	} {
 		if set {

@@ -56,6 +56,9 @@ type plan struct {
 	runnerRejected *rejections
 	retry          Retrier
 	retryStats     *reactorStats
+	hedge          Hedger
+	hedgeStats     *hedgeStats
+	maxHedges      int
 	attemptTimeout time.Duration
 	fallbacks      []planFallback
 	classifiers    []func(error) Kind
@@ -220,7 +223,7 @@ func (p *Pipeline) assemble(parts []Part) (*plan, error) {
 			fail(part, "the policy contributes more than one thing to a pipeline")
 			continue
 		}
-		labelled := part.Gate != nil || part.Runner != nil || part.Retry != nil || part.Fallback != nil || part.Timeouts != nil
+		labelled := part.Gate != nil || part.Runner != nil || part.Retry != nil || part.Hedge != nil || part.Fallback != nil || part.Timeouts != nil
 		if labelled && names[part.Name] {
 			fail(part, "the name is used twice in this pipeline; set Name to tell the policies apart")
 		}
@@ -240,6 +243,10 @@ func (p *Pipeline) assemble(parts []Part) (*plan, error) {
 			once(part, "retry")
 			pl.retry = part.Retry
 			pl.retryStats = &reactorStats{name: part.Name}
+		case part.Hedge != nil:
+			once(part, "hedge")
+			pl.hedge, pl.maxHedges = part.Hedge, max(part.MaxHedges, 1)
+			pl.hedgeStats = &hedgeStats{name: part.Name}
 		case part.Timeouts != nil:
 			once(part, "timeout")
 			pl.attemptTimeout, p.total = part.Timeouts.Attempt, part.Timeouts.Total
@@ -281,7 +288,7 @@ func (pl *plan) fill(parts []Part, gates int) {
 	pl.gates = make([]planGate, gates)
 	pl.fallbacks = make([]planFallback, len(slices.DeleteFunc(slices.Clone(parts), func(p Part) bool { return p.Fallback == nil })))
 	g, f := 0, 0
-	var fallbacks, timeouts, retries, inner, runners []Part
+	var fallbacks, timeouts, retries, hedges, inner, runners []Part
 	for _, part := range parts {
 		switch {
 		case part.Gate != nil:
@@ -303,15 +310,17 @@ func (pl *plan) fill(parts []Part, gates int) {
 			timeouts = append(timeouts, part)
 		case part.Retry != nil:
 			retries = append(retries, part)
+		case part.Hedge != nil:
+			hedges = append(hedges, part)
 		case part.Runner != nil:
 			runners = append(runners, part)
 		}
 	}
-	pl.parts = slices.Concat(fallbacks, timeouts, retries, inner, runners)
+	pl.parts = slices.Concat(fallbacks, timeouts, retries, hedges, inner, runners)
 }
 
 func closerOf(part Part) (Closer, bool) {
-	for _, v := range []any{part.Gate, part.Runner, part.Retry, part.Fallback} {
+	for _, v := range []any{part.Gate, part.Runner, part.Retry, part.Hedge, part.Fallback} {
 		if c, ok := v.(Closer); ok {
 			return c, true
 		}
@@ -422,6 +431,11 @@ func (p *Pipeline) Snapshot() Snapshot {
 			for s := range NumStops {
 				ps.Retry.Stopped[s] = pl.retryStats.stopped[s].Load()
 			}
+		case part.Hedge != nil:
+			if ps.Hedge == nil {
+				ps.Hedge = &HedgeSnapshot{MaxHedges: pl.maxHedges}
+			}
+			pl.hedgeStats.addTo(ps.Hedge)
 		}
 		snap.Policies = append(snap.Policies, ps)
 	}
@@ -468,7 +482,7 @@ func (p *Pipeline) countsOf(name string) *fallbackCounts {
 
 // describe asks the policy behind a part for its state.
 func describe(part Part, now time.Time) PolicySnapshot {
-	for _, v := range []any{part.Gate, part.Runner, part.Retry} {
+	for _, v := range []any{part.Gate, part.Runner, part.Retry, part.Hedge} {
 		if s, ok := v.(Snapshotter); ok {
 			return s.Snapshot(now)
 		}

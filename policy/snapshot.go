@@ -21,7 +21,8 @@ type Snapshot struct {
 	// dependency.
 	Attempts [NumKinds]uint64
 
-	// Retries counts attempts after the first one of their call.
+	// Retries counts attempts after the first one of their call. Hedges are not among
+	// them; they are in Attempts.
 	Retries uint64
 
 	// Panics counts attempts that ended in a panic or in [runtime.Goexit] on their
@@ -60,6 +61,7 @@ type PolicySnapshot struct { //nolint:revive // Snapshot is the pipeline's
 	Bulkhead *BulkheadSnapshot
 	Limiter  *LimiterSnapshot
 	Retry    *RetrySnapshot
+	Hedge    *HedgeSnapshot
 	Fallback *FallbackSnapshot
 	Timeouts *Timeouts
 }
@@ -236,6 +238,30 @@ type RetrySnapshot struct {
 	BudgetRatio     float64
 	BudgetFirsts    uint64
 	BudgetRetries   uint64
+	BudgetRemaining float64
+}
+
+// HedgeSnapshot is the state of a hedge policy.
+type HedgeSnapshot struct {
+	MaxHedges int
+
+	// Delay is how long an attempt that begins now may run before it is hedged; 0
+	// while none is, because too few durations are known.
+	Delay time.Duration
+
+	// Of a delay that follows from durations: the quantile, how many durations the
+	// window holds, and how many it must hold for a delay. All 0 for a fixed one.
+	Quantile            float64
+	Samples, MinSamples uint64
+
+	Started    uint64 // hedges that ran
+	Won        uint64 // of these, the ones whose answer the caller got
+	Suppressed uint64 // hedges that were due, and for which the budget had none left
+	Refused    uint64 // hedges that were due, and that a gate refused
+
+	// HasBudget says whether there is a budget; BudgetRemaining is the number of
+	// hedges that it would allow now.
+	HasBudget       bool
 	BudgetRemaining float64
 }
 
