@@ -152,7 +152,7 @@ func TestCollectorBoundsTheSeriesOfRealForms(t *testing.T) {
 		policy policy.Policy
 		want   int
 	}{
-		"retry":             {retry.Config{}, 10},
+		"retry":             {retry.Config{}, 11},
 		"fallback":          {fallback.Value("stale"), 2},
 		"timeouts":          {policy.Timeouts{Total: time.Second}, 0},
 		"breaker":           {breaker.Config{}, 15},

@@ -91,6 +91,9 @@ func do[A, T any](ctx context.Context, p *Pipeline, b body[A, T]) (T, *degraded,
 	if p == nil {
 		return doBare(ctx, b)
 	}
+	if p.calls != nil {
+		ctx = p.calls.Begin(ctx)
+	}
 	if p.tracer != nil {
 		if tctx, span := p.startCall(ctx); span != nil {
 			return doFull(tctx, p, span, b)
@@ -103,6 +106,9 @@ func do[A, T any](ctx context.Context, p *Pipeline, b body[A, T]) (T, *degraded,
 	st := p.stats.at(stripe)
 	if o.Kind == Success {
 		st.direct.Record(o.Duration)
+		if p.calls != nil {
+			p.calls.End(Success)
+		}
 		return v, nil, err
 	}
 	st.attempt(o)
@@ -198,6 +204,8 @@ func abort[A, T any](s *callState, b *body[A, T], v T) {
 		s.scheduled = false
 		s.plan.retry.Undo(s.p.clock())
 	}
+	s.spent()
+	s.over()
 	giveUp(s, b, v)
 }
 
@@ -238,6 +246,7 @@ func step[A, T any](ctx context.Context, s *callState, b *body[A, T], v *T) {
 		s.refunded()
 		s.held = before // and its value stays
 	} else {
+		s.spent()
 		*v = got
 	}
 }
@@ -246,9 +255,11 @@ func step[A, T any](ctx context.Context, s *callState, b *body[A, T], v *T) {
 func finish[A, T any](s *callState, b *body[A, T], v T) (T, *degraded, error) {
 	err := s.result()
 	s.p.stats.at(s.stripe).calls[s.out.Kind].Add(1)
+	s.over()
 	if s.out.Kind == Success {
 		return v, nil, err
 	}
+	s.tellHop()
 	f, ok := s.failure(err)
 	if !ok {
 		return v, nil, err
@@ -363,6 +374,9 @@ func try[A, T any](ctx context.Context, p *Pipeline, s *callState, number int, b
 	defer func() {
 		if !returned {
 			a.unwind(span)
+			if s == nil && p.calls != nil {
+				p.calls.End(NotRun)
+			}
 		}
 	}()
 	if err = a.admit(); err == nil {

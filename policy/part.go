@@ -55,8 +55,10 @@ type Part struct {
 	// queued.
 	Runner Runner
 
-	// Retry decides whether another attempt follows.
+	// Retry decides whether another attempt follows. Calls, if not nil, is told of
+	// calls on its behalf.
 	Retry Retrier
+	Calls CallWatcher
 
 	// Hedge decides whether a slow attempt gets another one beside it, up to
 	// MaxHedges.
@@ -130,13 +132,14 @@ const (
 	StopCall                    // the call asked not to be retried
 	StopRejected                // a gate refused the next attempt
 	StopCanceled                // the caller gave up
+	StopHop                     // the call is itself part of a retry that a layer above makes
 
 	// NumStops is the number of stops, for arrays indexed by Stop.
 	NumStops
 )
 
 var stopNames = [NumStops]string{
-	"none", "outcome", "attempts", "budget", "deadline", "max_duration", "pushback", "call", "rejected", "canceled",
+	"none", "outcome", "attempts", "budget", "deadline", "max_duration", "pushback", "call", "rejected", "canceled", "hop",
 }
 
 // String returns the stop's name in lower case, as metrics and logs show it.
@@ -157,6 +160,7 @@ type RetryState struct {
 	Err       error         // its error
 	LastDelay time.Duration // delay before the last attempt
 	Call      *Call         // what the call says about itself
+	Hop       *Hop          // what is known of the request that the call is made for; nil is nothing
 }
 
 // Decision is a [Retrier]'s answer.

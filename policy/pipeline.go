@@ -30,6 +30,7 @@ type Pipeline struct {
 	observers []Observer
 	watched   bool // there are observers
 	tracer    Tracer
+	calls     CallWatcher // nil for nearly all
 	total     time.Duration
 	full      bool // every call takes the long way: a total timeout, a runner, or failsafe-go policies
 	warnings  []string
@@ -242,6 +243,7 @@ func (p *Pipeline) assemble(parts []Part) (*plan, error) {
 		case part.Retry != nil:
 			once(part, "retry")
 			pl.retry = part.Retry
+			p.calls = part.Calls
 			pl.retryStats = &reactorStats{name: part.Name}
 		case part.Hedge != nil:
 			once(part, "hedge")

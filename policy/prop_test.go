@@ -100,11 +100,26 @@ type ledger struct {
 	delay         time.Duration
 	mu            sync.Mutex
 	grants, undos int
+	spent         int
+	began         int
+	ended         [policy.NumKinds]uint64
 }
 
 func (l *ledger) BuildPolicy() (policy.Part, error) {
-	return policy.Part{Kind: "retry", Retry: l}, nil
+	return policy.Part{Kind: "retry", Retry: l, Calls: l}, nil
 }
+
+func (l *ledger) Begin(ctx context.Context) context.Context {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.began++
+	return context.WithValue(ctx, ledgerKey{}, l)
+}
+func (l *ledger) End(k policy.Kind) { l.mu.Lock(); l.ended[k]++; l.mu.Unlock() }
+func (l *ledger) Spent()            { l.mu.Lock(); l.spent++; l.mu.Unlock() }
+
+type ledgerKey struct{}
+
 func (l *ledger) First(*policy.Attempt) {}
 func (l *ledger) Undo(time.Time)        { l.mu.Lock(); l.undos++; l.mu.Unlock() }
 
@@ -336,6 +351,11 @@ func TestPropertyNothingIsLost(t *testing.T) {
 			if !g.shadow {
 				require.Equal(rt, ran, g.entered-g.refunded, g.name)
 			}
+		}
+		if l != nil {
+			require.Equal(rt, len(scripts), l.began, "calls begun")
+			require.Equal(rt, uint64(len(scripts)), sum(l.ended), "calls ended")
+			require.Equal(rt, l.grants, l.undos+l.spent, "retries given back or spent")
 		}
 		if l != nil && foreign != 3 { // whose retries cost no budget
 			require.Equal(rt, w.retriesRan, l.grants-l.undos, "retries paid for")

@@ -41,6 +41,7 @@ type callState struct {
 	paid      bool   // the present attempt was decided for by the Retrier, at its cost
 	held      Handle // of the last attempt that ran, if it outlives its function
 	stop      Stop
+	watched   bool // the pipeline's CallWatcher is to be told of the end
 
 	// Of a pipeline with failsafe-go policies: a round is what they make of one
 	// decision of the Retrier, which may be no attempt at all, or several.
@@ -63,7 +64,7 @@ func (s *callState) recycle() {
 
 func newCallState(ctx context.Context, p *Pipeline, span CallSpan, call *Call) *callState {
 	s := callStates.Get().(*callState) // the pool holds nothing else
-	*s = callState{p: p, plan: p.plan.Load(), outer: ctx, ctx: ctx, span: span, call: call, started: p.clock()}
+	*s = callState{p: p, plan: p.plan.Load(), outer: ctx, ctx: ctx, span: span, call: call, started: p.clock(), watched: p.calls != nil}
 	if call == nil {
 		s.call = callFrom(ctx)
 	}
@@ -171,6 +172,7 @@ func (s *callState) again() bool {
 	d := s.plan.retry.Decide(RetryState{
 		Now: s.p.clock(), Started: s.started, Deadline: deadline,
 		Attempt: s.attempts, Outcome: s.out, Err: s.err, LastDelay: s.delay, Call: s.call,
+		Hop: HopFrom(s.ctx),
 	})
 	if d.Stop >= NumStops {
 		d.Stop = StopOutcome
@@ -265,7 +267,7 @@ func (s *callState) result() error {
 		gave.Cause = ctxErr
 	case s.stop == StopDeadline:
 		gave.Cause = context.DeadlineExceeded
-	case s.stop == StopBudget, s.stop == StopMaxDuration, s.stop == StopPushback:
+	case s.stop == StopBudget, s.stop == StopMaxDuration, s.stop == StopPushback, s.stop == StopHop:
 	default:
 		return s.err
 	}
