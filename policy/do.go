@@ -112,7 +112,7 @@ func do[A, T any](ctx context.Context, p *Pipeline, b body[A, T]) (T, *degraded,
 		return v, nil, err
 	}
 	st.attempt(o)
-	if pl := p.plan.Load(); pl.recovery == nil && len(pl.fallbacks) == 0 && (b.typed == nil || len(b.typed.fallbacks) == 0) {
+	if pl := p.plan.Load(); pl.recovery == nil && len(pl.fallbacks)+len(pl.mappers) == 0 && (b.typed == nil || len(b.typed.fallbacks) == 0) {
 		st.calls[o.Kind].Add(1)
 		return v, nil, err
 	}
@@ -260,18 +260,15 @@ func finish[A, T any](s *callState, b *body[A, T], v T) (T, *degraded, error) {
 		return v, nil, err
 	}
 	s.tellHop()
-	f, ok := s.failure(err)
-	if !ok {
-		return v, nil, err
-	}
+	f := s.failure(err)
 	if b.typed != nil {
 		for i := range b.typed.fallbacks {
 			fb := &b.typed.fallbacks[i]
-			if !fb.fb.Handles(f) {
+			if (f.Canceled && !fb.afterCancel) || !fb.fb.Handles(f) {
 				continue
 			}
-			ans, ferr := fb.fb.Answer(s.outer, f)
-			s.answered(fb.name, fb.counts, ferr)
+			ans, refused, ferr := answer(s, fb.fb, &fb.fallbackHead, f)
+			s.answered(&fb.fallbackHead, refused, ferr)
 			if ferr == nil {
 				giveUp(s, b, v)
 				return ans.Value, &degraded{cause: f.Err, age: ans.Age}, nil
@@ -281,33 +278,24 @@ func finish[A, T any](s *callState, b *body[A, T], v T) (T, *degraded, error) {
 	}
 	for i := range s.plan.fallbacks {
 		fb := &s.plan.fallbacks[i]
-		if !fb.fb.Handles(f) {
+		if (f.Canceled && !fb.afterCancel) || !fb.fb.Handles(f) {
 			continue
 		}
-		ans, ferr := fb.fb.Answer(s.outer, f)
+		ans, refused, ferr := answer(s, fb.fb, &fb.fallbackHead, f)
 		var val T
 		if ferr == nil {
 			if val, ferr = as[T](ans.Value); ferr != nil {
 				ferr = fmt.Errorf("%s.%s: %w", s.p.name, fb.name, ferr)
 			}
 		}
-		s.answered(fb.name, &fb.fallbackCounts, ferr)
+		s.answered(&fb.fallbackHead, refused, ferr)
 		if ferr == nil {
 			giveUp(s, b, v)
 			return val, &degraded{cause: f.Err, age: ans.Age}, nil
 		}
 		err = unanswered(f, err, ferr)
 	}
-	return v, nil, err
-}
-
-// unanswered adds the error of a fallback to that of the call, which is nil when a
-// value was classified as something other than a success.
-func unanswered(f FailedCall, err, ferr error) error {
-	if err == nil {
-		err = f.Err
-	}
-	return &unansweredError{call: err, fallback: ferr}
+	return v, nil, s.mapped(f, err)
 }
 
 // giveUp disposes of the value that the caller does not get.

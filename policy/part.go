@@ -24,7 +24,8 @@ const (
 )
 
 // Part is what a [Policy] contributes to a pipeline. Exactly one of Gate, Runner,
-// Retry, Hedge, Fallback, Timeouts, Classify, Observer, Tracer and Foreign is set.
+// Retry, Hedge, Fallback, MapError, Timeouts, Classify, Observer, Tracer and Foreign is
+// set.
 type Part struct {
 	// Kind is the kind of policy, such as "breaker"; Name is the instance name,
 	// unique in a pipeline and the policy label everywhere. An empty Name is Kind.
@@ -72,6 +73,20 @@ type Part struct {
 	// Fallback answers in place of a call that failed.
 	Fallback Fallback[any]
 
+	// Guard, of a fallback, is a gate that admits its answers, as a bulkhead of its own
+	// does for one that is expensive. It is asked after Handles, under the call's
+	// context. What it refuses is counted as rejected, not as failed.
+	Guard Gate
+
+	// AfterCancel says that the fallback also answers when the caller has given up: under a
+	// context that has the values of the caller's and does not end.
+	AfterCancel bool
+
+	// MapError replaces the error that the caller gets, after all fallbacks, when it returns
+	// one; nil keeps it. [errors.Is] finds both. It is not asked when the caller has given
+	// up. It runs on the goroutine of the call and may run concurrently.
+	MapError func(f FailedCall) error
+
 	// Timeouts bound the call and its attempts.
 	Timeouts *Timeouts
 
@@ -106,7 +121,7 @@ type Part struct {
 // contributions returns the number of things that the part is set to be.
 func (p *Part) contributions() (n int) {
 	for _, set := range []bool{
-		p.Gate != nil, p.Runner != nil, p.Retry != nil, p.Hedge != nil, p.Fallback != nil, p.Timeouts != nil,
+		p.Gate != nil, p.Runner != nil, p.Retry != nil, p.Hedge != nil, p.Fallback != nil, p.MapError != nil, p.Timeouts != nil,
 		p.Classify != nil, p.Observer != nil, p.Tracer != nil, p.Foreign != nil,
 	} {
 		if set {
@@ -194,6 +209,7 @@ type FailedCall struct {
 	Attempts   int     // number of attempts that ran; 0 when the first was refused
 	Outcome    Outcome // how the last attempt ended; [NotRun] when it was refused
 	Err        error   // the error the caller would get
+	Canceled   bool    // the caller has given up: only fallbacks with [Part.AfterCancel] are asked
 }
 
 // Answer is a fallback's value.
@@ -208,7 +224,7 @@ type Fallback[T any] interface {
 	Policy
 
 	// Handles reports whether the fallback answers for this failure. It is never
-	// asked when the caller itself has given up.
+	// asked when the caller itself has given up, unless its part says AfterCancel.
 	Handles(f FailedCall) bool
 
 	// Answer returns the value to use. Its error joins the original one; it never

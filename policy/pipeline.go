@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -42,7 +41,7 @@ type Pipeline struct {
 	cancels []func() // subscriptions
 	closers []Closer
 	closed  bool
-	typed   map[string]*fallbackCounts // of the fallbacks of typed handles, by name
+	typed   map[string]*typedState // of the fallbacks of typed handles, by name
 }
 
 // plan is the immutable list of a pipeline's policies. An attempt leaves through the
@@ -62,6 +61,7 @@ type plan struct {
 	maxHedges      int
 	attemptTimeout time.Duration
 	fallbacks      []planFallback
+	mappers        []planMapper
 	classifiers    []func(error) Kind
 	foreign        []*engine.Foreign
 	recovery       *recovery
@@ -97,19 +97,6 @@ func (c *rejections) load() (counts [NumReasons]uint64) {
 type reactorStats struct {
 	name    string
 	stopped [NumStops]atomic.Uint64
-}
-
-type planFallback struct {
-	name string
-	fb   Fallback[any]
-	fallbackCounts
-}
-
-// fallbackCounts counts what a fallback did.
-type fallbackCounts struct{ served, failed atomic.Uint64 }
-
-func (c *fallbackCounts) snapshot() *FallbackSnapshot {
-	return &FallbackSnapshot{Served: c.served.Load(), Failed: c.failed.Load()}
 }
 
 // New builds the pipeline of the dependency called name. The policies may be listed
@@ -151,6 +138,7 @@ func (p *Pipeline) build(policies []Policy) (*plan, error) {
 			ordered = true
 			list = o
 		}
+		list = expanded(list)
 		for _, pol := range list {
 			if what := isNil(pol); what != "" {
 				errs = append(errs, &ConfigError{Dependency: p.name, Field: "policies", Want: "a nil " + what + " is in the list"})
@@ -219,12 +207,13 @@ func (p *Pipeline) assemble(parts []Part) (*plan, error) {
 		single[kind] = part.Name
 	}
 	gates := 0
+	var heads []fallbackHead
 	for _, part := range parts {
 		if part.contributions() > 1 {
 			fail(part, "the policy contributes more than one thing to a pipeline")
 			continue
 		}
-		labelled := part.Gate != nil || part.Runner != nil || part.Retry != nil || part.Hedge != nil || part.Fallback != nil || part.Timeouts != nil
+		labelled := part.Gate != nil || part.Runner != nil || part.Retry != nil || part.Hedge != nil || part.Fallback != nil || part.Timeouts != nil || part.MapError != nil
 		if labelled && names[part.Name] {
 			fail(part, "the name is used twice in this pipeline; set Name to tell the policies apart")
 		}
@@ -261,7 +250,13 @@ func (p *Pipeline) assemble(parts []Part) (*plan, error) {
 			pl.classifiers = append(pl.classifiers, part.Classify)
 		case part.Foreign != nil:
 			pl.foreign = append(pl.foreign, part.Foreign)
-		case part.Fallback == nil:
+		case part.Fallback != nil:
+			head, err := headOf(p.name, part, new(fallbackCounts))
+			if err != nil {
+				errs = append(errs, err)
+			}
+			heads = append(heads, head)
+		case part.Fallback == nil && part.MapError == nil:
 			fail(part, "the policy contributes nothing to a pipeline")
 		}
 		if c, ok := closerOf(part); ok {
@@ -277,7 +272,7 @@ func (p *Pipeline) assemble(parts []Part) (*plan, error) {
 	for _, w := range misfits(parts) {
 		p.warnings = append(p.warnings, p.name+"."+w)
 	}
-	pl.fill(parts, gates)
+	pl.fill(parts, gates, heads)
 	pl.recovery = newRecovery(pl)
 	p.watched = len(p.observers) > 0
 	p.full = p.total > 0 || len(pl.foreign) > 0 || pl.runner != nil
@@ -286,11 +281,12 @@ func (p *Pipeline) assemble(parts []Part) (*plan, error) {
 
 // fill places gates and fallbacks, whose counters must not move afterwards, and
 // lists the parts outermost first.
-func (pl *plan) fill(parts []Part, gates int) {
+func (pl *plan) fill(parts []Part, gates int, heads []fallbackHead) {
 	pl.gates = make([]planGate, gates)
-	pl.fallbacks = make([]planFallback, len(slices.DeleteFunc(slices.Clone(parts), func(p Part) bool { return p.Fallback == nil })))
-	g, f := 0, 0
-	var fallbacks, timeouts, retries, hedges, inner, runners []Part
+	pl.fallbacks = make([]planFallback, len(heads))
+	pl.mappers = make([]planMapper, len(slices.DeleteFunc(slices.Clone(parts), func(p Part) bool { return p.MapError == nil })))
+	g, f, m := 0, 0, 0
+	var mappers, fallbacks, timeouts, retries, hedges, inner, runners []Part
 	for _, part := range parts {
 		switch {
 		case part.Gate != nil:
@@ -305,9 +301,13 @@ func (pl *plan) fill(parts []Part, gates int) {
 			g++
 			inner = append(inner, part)
 		case part.Fallback != nil:
-			pl.fallbacks[f].name, pl.fallbacks[f].fb = part.Name, part.Fallback
+			pl.fallbacks[f] = planFallback{heads[f], part.Fallback}
 			f++
 			fallbacks = append(fallbacks, part)
+		case part.MapError != nil:
+			pl.mappers[m].name, pl.mappers[m].fn = part.Name, part.MapError
+			m++
+			mappers = append(mappers, part)
 		case part.Timeouts != nil:
 			timeouts = append(timeouts, part)
 		case part.Retry != nil:
@@ -318,11 +318,11 @@ func (pl *plan) fill(parts []Part, gates int) {
 			runners = append(runners, part)
 		}
 	}
-	pl.parts = slices.Concat(fallbacks, timeouts, retries, hedges, inner, runners)
+	pl.parts = slices.Concat(mappers, fallbacks, timeouts, retries, hedges, inner, runners)
 }
 
 func closerOf(part Part) (Closer, bool) {
-	for _, v := range []any{part.Gate, part.Runner, part.Retry, part.Hedge, part.Fallback} {
+	for _, v := range []any{part.Gate, part.Runner, part.Retry, part.Hedge, part.Fallback, part.Guard} {
 		if c, ok := v.(Closer); ok {
 			return c, true
 		}
@@ -398,6 +398,7 @@ func (p *Pipeline) Close(ctx context.Context) error {
 	for _, c := range p.closers {
 		errs = append(errs, c.Close(ctx))
 	}
+	errs = append(errs, p.closeTyped(ctx))
 	return errors.Join(errs...)
 }
 
@@ -410,8 +411,8 @@ func (p *Pipeline) Snapshot() Snapshot {
 	pl := p.plan.Load()
 	snap := Snapshot{Dependency: p.name, Time: time.Now()}
 	p.stats.addTo(&snap)
-	snap.Policies = p.typedParts()
-	g, f := 0, 0
+	snap.Policies = p.typedParts(now)
+	g, f, m := 0, 0, 0
 	for _, part := range pl.parts {
 		ps := describe(part, now)
 		ps.Name, ps.Kind, ps.Shadow = part.Name, part.Kind, part.Shadow
@@ -422,8 +423,11 @@ func (p *Pipeline) Snapshot() Snapshot {
 		case part.Runner != nil:
 			ps.Rejected = pl.runnerRejected.load()
 		case part.Fallback != nil:
-			ps.Fallback = pl.fallbacks[f].snapshot()
+			ps = withFallback(ps, &pl.fallbacks[f].fallbackHead)
 			f++
+		case part.MapError != nil:
+			ps.Fallback = &FallbackSnapshot{Mapped: pl.mappers[m].mapped.Load()}
+			m++
 		case part.Timeouts != nil:
 			ps.Timeouts = part.Timeouts
 		case part.Retry != nil:
@@ -447,44 +451,9 @@ func (p *Pipeline) Snapshot() Snapshot {
 	return snap
 }
 
-// typedParts describes the fallbacks of typed handles, which come before those of the
-// pipeline.
-func (p *Pipeline) typedParts() []PolicySnapshot {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var list []PolicySnapshot
-	for _, name := range slices.Sorted(maps.Keys(p.typed)) {
-		list = append(list, PolicySnapshot{Name: name, Kind: "fallback", Fallback: p.typed[name].snapshot()})
-	}
-	return list
-}
-
-// countsOf returns the counters of a typed handle's fallback. Handles come and go;
-// what they did is counted by the fallback's name.
-func (p *Pipeline) countsOf(name string) *fallbackCounts {
-	if p == nil {
-		return new(fallbackCounts)
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	pl := p.plan.Load()
-	for i := range pl.fallbacks {
-		if pl.fallbacks[i].name == name {
-			return &pl.fallbacks[i].fallbackCounts
-		}
-	}
-	if p.typed == nil {
-		p.typed = make(map[string]*fallbackCounts)
-	}
-	if p.typed[name] == nil {
-		p.typed[name] = new(fallbackCounts)
-	}
-	return p.typed[name]
-}
-
 // describe asks the policy behind a part for its state.
 func describe(part Part, now time.Time) PolicySnapshot {
-	for _, v := range []any{part.Gate, part.Runner, part.Retry, part.Hedge} {
+	for _, v := range []any{part.Gate, part.Runner, part.Retry, part.Hedge, part.Fallback} {
 		if s, ok := v.(Snapshotter); ok {
 			return s.Snapshot(now)
 		}

@@ -274,37 +274,6 @@ func (s *callState) result() error {
 	return gave
 }
 
-// failure describes the call to a fallback. It reports false when none may answer:
-// the caller has given up, or ctx was done before anything ran.
-func (s *callState) failure(err error) (FailedCall, bool) {
-	if s.out.Kind == Canceled || errors.Is(s.outer.Err(), context.Canceled) || (s.ran == 0 && s.outer.Err() != nil) {
-		return FailedCall{}, false
-	}
-	if err == nil {
-		err = &AnswerError{Dependency: s.p.name, Kind: s.out.Kind, Code: s.out.Code}
-	}
-	return FailedCall{Dependency: s.p.name, Attempts: s.ran, Outcome: s.out, Err: err}, true
-}
-
-// answered counts and reports what a fallback did.
-func (s *callState) answered(name string, counts *fallbackCounts, err error) {
-	if err == nil {
-		counts.served.Add(1)
-	} else {
-		counts.failed.Add(1)
-	}
-	if s.p.watched || s.span != nil {
-		e := Event{
-			Kind: EventFallback, Time: time.Now(), Dependency: s.p.name, Policy: name,
-			Attempt: s.attempts, Outcome: s.out.Kind, Err: err,
-		}
-		s.p.emit(e)
-		if s.span != nil {
-			notify(s.span.Event, e)
-		}
-	}
-}
-
 // end closes what a call holds: its span and its total timeout.
 func (s *callState) end(deg **degraded, err *error) {
 	if s.total != nil && (s.discarded || !s.held.adopt(s.total)) {

@@ -267,6 +267,53 @@ type HedgeSnapshot struct {
 
 // FallbackSnapshot is the state of a fallback.
 type FallbackSnapshot struct {
-	Served uint64 // answers given
-	Failed uint64 // attempts to answer that ended in an error
+	Served   uint64 // answers given
+	Failed   uint64 // attempts to answer that ended in an error or a panic
+	Rejected uint64 // answers that the fallback's own gate did not let it make; not among Failed
+
+	// Mapped counts the errors that were replaced by another, of a policy that does that;
+	// all else is 0 then.
+	Mapped uint64
+
+	// At most one of these is set, for what the fallback has beside a function.
+	Stale *StaleSnapshot // it remembers values
+	Defer *DeferSnapshot // it hands the work to a queue
+
+	Guard *PolicySnapshot // the gate that admits its answers; nil when it has none
+}
+
+// StaleSnapshot is the state of a cache of last good values. The counters count callers,
+// from the start, unless they say otherwise.
+type StaleSnapshot struct {
+	Hits     uint64 // got a value that was fresh
+	Misses   uint64 // found no value that may be served, and waited for a load
+	Stale    uint64 // got a value past its freshness
+	Negative uint64 // got an error that is remembered
+	Shared   uint64 // of Misses, those who waited for a load that another one had begun
+
+	Loads    uint64 // loads begun
+	Failures uint64 // loads that ended in an error, remembered ones included
+	Skipped  uint64 // refreshes not begun, since as many as allowed were running
+
+	Entries    int           // values and errors remembered
+	MaxEntries int           // of Entries; 0 when they are bounded by weight
+	Weight     uint64        // of all entries; 0 when they are bounded by number
+	MaxWeight  uint64        // of Weight; 0 when they are bounded by number
+	Evicted    uint64        // entries dropped to make room, from the start
+	Loading    int           // loads running now
+	OldestAge  time.Duration // age of the oldest value served, from the start
+	Fresh      time.Duration // settings: values are fresh for this long
+	MaxAge     time.Duration // and are never served when older than this
+}
+
+// DeferSnapshot is the state of a fallback that hands work to a queue. The counters count
+// tasks, from the start, as the producer sees them.
+type DeferSnapshot struct {
+	Accepted    uint64 // the queue has taken them
+	Duplicates  uint64 // of Accepted, those that the queue had already
+	Refused     uint64 // the queue refused them
+	Unconfirmed uint64 // nobody knows: the connection or the time ended before the queue said so
+	InFlight    int    // sent and neither accepted nor refused yet
+	Connected   bool   // the last the queue's client knows of its connection
+	Reconnects  uint64 // connections made after the first
 }

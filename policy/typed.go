@@ -17,26 +17,32 @@ type Typed[T any] struct {
 }
 
 type typedFallback[T any] struct {
-	name   string
-	fb     Fallback[T]
-	counts *fallbackCounts // of the pipeline
+	fallbackHead // its counts are the pipeline's
+
+	fb Fallback[T]
 }
 
 // For returns a handle on p for calls that return a T, with fallbacks that are asked
 // in order, before the pipeline's own. An invalid fallback is reported by
-// [Typed.Err], and by every call that needs it.
+// [Typed.Err], and by every call that needs it. One that has a method Fallbacks,
+// returning a list of its type, stands for those: they are asked in its place.
 func For[T any](p *Pipeline, fallbacks ...Fallback[T]) *Typed[T] {
+	fallbacks = flattened(fallbacks)
 	t := &Typed[T]{p: p, fallbacks: make([]typedFallback[T], len(fallbacks))}
 	var errs []error
 	for i, fb := range fallbacks {
 		part, faults := partOf(p, fb)
-		counts := new(fallbackCounts)
+		head := fallbackHead{name: part.Name, counts: new(fallbackCounts)}
+		if len(faults) == 0 {
+			var err error
+			if head, err = p.adopt(fb, part); err != nil {
+				faults = append(faults, err)
+			}
+		}
 		if len(faults) > 0 {
 			fb = invalidFallback[T]{fb, errors.Join(faults...)}
-		} else {
-			counts = p.countsOf(part.Name)
 		}
-		t.fallbacks[i] = typedFallback[T]{part.Name, fb, counts}
+		t.fallbacks[i] = typedFallback[T]{head, fb}
 		errs = append(errs, faults...)
 	}
 	t.err = errors.Join(errs...)
