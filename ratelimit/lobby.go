@@ -276,16 +276,17 @@ func (l *lobby) serveLocked(now time.Time) (next time.Duration) {
 // leave ends the wait of a guest who has given up.
 func (l *lobby) leave(g *guest) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	select {
 	case <-g.ready:
-		if g.v != taken {
-			return
+		l.mu.Unlock()
+		if g.v == taken { // given back without the lock: the host lets those behind look
+			l.host.giveBack(g.taken, &g.call, g.n, g.part)
 		}
-		l.host.giveBack(g.taken, &g.call, g.n, g.part)
+		return
 	default:
-		l.unlinkLocked(g)
 	}
+	defer l.mu.Unlock()
+	l.unlinkLocked(g)
 	// Many may leave at the same time. So those behind do not move up here, but all
 	// at once.
 	if l.first != nil {
