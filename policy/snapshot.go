@@ -162,7 +162,7 @@ type LimiterSnapshot struct {
 	Feedback *FeedbackSnapshot // its rate follows what the dependency says
 	Load     *LoadSnapshot     // it sheds load; the above is 0
 	Limits   []PolicySnapshot  // it has several limits at once: each of them; the above is that of the scarcest
-	Lanes    []LaneSnapshot    // it is divided into lanes, in this order of precedence; the above is that of all together
+	Lanes    []LaneSnapshot    // it is divided into lanes, in this order of precedence; the above is that of all together, and the shortest Delay
 
 	// Shared is set when the limit is one for several processes, kept in a store.
 	// Tokens are then those that this process can take without asking: leased ones,
@@ -175,6 +175,7 @@ type LaneSnapshot struct {
 	Name                string
 	Tokens, Burst, Rate float64 // as of a limiter
 	Waiting, MaxWaiters int
+	Delay               time.Duration      // how long a call that comes now has to wait, or would have to if it may not
 	Admitted            uint64             // calls let in
 	Rejected            [NumReasons]uint64 // calls refused, by reason
 	Yielded             uint64             // calls that were held back for another lane at first

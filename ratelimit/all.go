@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -79,6 +80,8 @@ func (c All) build() ([]policy.Part, error) {
 		case !ok:
 			f.add(field, nil, "want a limiter of package ratelimit, and not one of kind %s", part.Kind)
 			continue
+		case !isLabel(m.title()):
+			f.add(field+".Name", strconv.Quote(m.title()), labelWant)
 		case slices.ContainsFunc(parts, func(p policy.Part) bool { return p.Gate.(member).title() == m.title() }):
 			f.add(field+".Name", m.title(), "want another name: an earlier limit has it")
 		}

@@ -276,6 +276,7 @@ func TestAllValidate(t *testing.T) {
 		{"none", ratelimit.All{}, []string{"Limits"}},
 		{"the same twice", ratelimit.All{Limits: []policy.Policy{live, live}}, []string{"Limits[1].Name"}},
 		{"faults of limits", ratelimit.All{Limits: []policy.Policy{ratelimit.TokenBucket{Burst: -1}, nil, ratelimit.All{Limits: []policy.Policy{ratelimit.Pacer{}}}}}, []string{"Limits[0].Rate", "Limits[0].Burst", "Limits[1]", "Limits[2].Limits[0].Rate"}},
+		{"name", ratelimit.All{Limits: []policy.Policy{ratelimit.TokenBucket{Name: "a\n", Rate: ratelimit.PerSecond(1), Burst: 2}}}, []string{"Limits[0].Name"}},
 		{"no limiter", ratelimit.All{Limits: []policy.Policy{&door{}, policy.Timeouts{Total: time.Second}}}, []string{"Limits[0]", "Limits[1]"}},
 		{"limits that wait or watch", ratelimit.All{Limits: []policy.Policy{
 			ratelimit.Pacer{Rate: ratelimit.PerSecond(1), MaxWait: time.Second}, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1), Shadow: true},

@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/breakwater-go/breakwater/policy"
@@ -70,7 +71,7 @@ func (b *Bundle) Leave(a *policy.Attempt, slot int, o policy.Outcome) {
 // name.
 func (b *Bundle) Snapshot(now time.Time) policy.PolicySnapshot {
 	s := &policy.LimiterSnapshot{}
-	scarcest := 0.0
+	scarcest := math.Inf(1)
 	for i := range b.parts {
 		p := &b.parts[i]
 		ps := b.cfg.Limits[i].(policy.Snapshotter).Snapshot(now)
@@ -78,7 +79,7 @@ func (b *Bundle) Snapshot(now time.Time) policy.PolicySnapshot {
 			ps.Rejected[r] = p.refused[r].Load()
 		}
 		s.Limits = append(s.Limits, ps)
-		if l := ps.Limiter; l != nil && l.Burst > 0 && (i == 0 || l.Tokens/l.Burst < scarcest) {
+		if l := ps.Limiter; l != nil && l.Burst > 0 && l.Tokens/l.Burst < scarcest {
 			scarcest = l.Tokens / l.Burst
 			s.Tokens, s.Burst, s.Rate = l.Tokens, l.Burst, l.Rate
 		}

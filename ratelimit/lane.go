@@ -264,7 +264,7 @@ func (l *Lane) Snapshot(now time.Time) policy.PolicySnapshot {
 		Limiter: &policy.LimiterSnapshot{
 			Tokens: s.Tokens, Burst: s.Burst, Rate: s.Rate,
 			Waiting: s.Waiting, MaxWaiters: s.MaxWaiters,
-			Delay: delayFrom(at, l.askLocked(at, 1).when),
+			Delay: s.Delay,
 			Lanes: []policy.LaneSnapshot{s},
 		},
 	}
@@ -275,6 +275,7 @@ func (l *Lane) snapshotLocked(at int64) policy.LaneSnapshot {
 		Name:   l.cfg.Name,
 		Tokens: l.purse.tokens(at), Burst: float64(l.purse.s.burst), Rate: l.purse.s.rate.perSecond(),
 		Waiting: l.waiting, MaxWaiters: l.cfg.MaxWaiters,
+		Delay:    delayFrom(at, l.answerLocked(at, 1).when),
 		Admitted: l.admitted, Rejected: l.rejected, Yielded: l.yielded, Borrowed: l.borrowed,
 	}
 }

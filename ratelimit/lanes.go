@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/breakwater-go/breakwater/policy"
@@ -45,7 +46,8 @@ type Lanes struct {
 
 // LaneConfig configures one lane of [Lanes]: a token bucket, and its manners.
 type LaneConfig struct {
-	// Name is the name of the lane, unique among them. It has no default.
+	// Name is the name of the lane, unique among them: 1 to 128 bytes of printable
+	// UTF-8, as it is a label. It has no default.
 	Name string
 
 	// Priority is the lowest priority of the calls that belong to this lane. A call
@@ -128,6 +130,8 @@ func (c Lanes) lane(f *faults, i int) {
 	switch {
 	case l.Name == "":
 		own.add("Name", nil, "want a name")
+	case !isLabel(l.Name):
+		own.add("Name", strconv.Quote(l.Name), labelWant)
 	case slices.IndexFunc(c.Lanes, func(o LaneConfig) bool { return o.Name == l.Name }) < i:
 		own.add("Name", l.Name, "want another name: an earlier lane has it")
 	}

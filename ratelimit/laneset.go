@@ -277,7 +277,7 @@ func (s *LaneSet) Leave(a *policy.Attempt, slot int, o policy.Outcome) { leaveLa
 // Snapshot implements [policy.Snapshotter].
 func (s *LaneSet) Snapshot(now time.Time) policy.PolicySnapshot {
 	at := s.at(now)
-	snapshot := &policy.LimiterSnapshot{}
+	snapshot := &policy.LimiterSnapshot{Delay: policy.Never}
 	s.lock(at)
 	defer s.mu.Unlock()
 	for _, l := range s.lanes {
@@ -287,6 +287,7 @@ func (s *LaneSet) Snapshot(now time.Time) policy.PolicySnapshot {
 		snapshot.Rate += lane.Rate
 		snapshot.Waiting += lane.Waiting
 		snapshot.MaxWaiters += lane.MaxWaiters
+		snapshot.Delay = min(snapshot.Delay, lane.Delay)
 		snapshot.Lanes = append(snapshot.Lanes, lane)
 	}
 	if s.total != nil {

@@ -3,7 +3,10 @@ package ratelimit
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/breakwater-go/breakwater/policy"
 )
@@ -98,6 +101,15 @@ type faults struct {
 
 func (f *faults) add(field string, value any, format string, args ...any) {
 	f.errs = append(f.errs, &policy.ConfigError{Policy: f.kind, Field: field, Value: value, Want: fmt.Sprintf(format, args...)})
+}
+
+// labelWant is what is wanted of a name that is no instance name, which the pipeline
+// checks.
+const labelWant = "want at most 128 bytes of printable UTF-8: it is a label of metrics and logs"
+
+// isLabel reports whether a name that is not empty can be a label.
+func isLabel(s string) bool {
+	return len(s) <= 128 && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
 }
 
 func (f *faults) err() error { return errors.Join(f.errs...) }
