@@ -38,14 +38,17 @@ type Limiter interface {
 	// during the wait. On an error nothing is taken.
 	Wait(ctx context.Context, n int) error
 
-	// Reserve takes n tokens whether or not they have arrived, and says when the
-	// caller may act. It never waits. Nothing is taken when the Reservation is not
-	// OK.
+	// Reserve takes n tokens, and says when the caller may act. It never waits. Nothing
+	// is taken when the Reservation is not OK. Limits of one kind of call reserve
+	// tokens that have yet to arrive; those whose future depends on others (lanes, keys,
+	// several limits, feedback) are OK only without a delay.
 	Reserve(now time.Time, n int) Reservation
 
 	// Refund gives back n tokens that were taken at the given time for a call which
 	// did not run: the time that Take was given, or that of a reservation, or at
 	// which Wait returned. No more calls run for it than if that one had not been.
+	// What came from a bucket shared with others ([Keyed.Overflow], a lane that lends)
+	// goes back there as far as the limiter knows; a pipeline always does.
 	Refund(taken time.Time, n int)
 
 	// SetRate changes the rate and leaves the rest of the limit as it is. An invalid
@@ -71,7 +74,7 @@ type member interface {
 	lookFor(now time.Time, c *policy.Call, n int) (time.Duration, verdict)
 
 	// refundFor gives back what takeFor took at the given time for a call that did
-	// not run. No limiter lets more through for it than if that call had not been.
+	// not run, see [Limiter].
 	refundFor(taken time.Time, c *policy.Call, n int)
 
 	// undoFor is refundFor at that very time.
