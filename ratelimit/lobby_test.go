@@ -16,7 +16,7 @@ import (
 
 // expiring is a context that is found to be done from a moment on, by who looks then.
 type expiring struct {
-	context.Context
+	context.Context //nolint:containedctx // it is one
 
 	at time.Time
 }
