@@ -57,7 +57,18 @@ func many(call func(n *int)) func(b *testing.B) {
 	}
 }
 
-// Cases builds every case. Every library is given the same work, a closure that
+// AllCases are the cases of whole pipelines and those of single policies.
+func AllCases() ([]Case, error) {
+	var all []Case
+	var errs []error
+	for _, cases := range []func() ([]Case, error){Cases, LimitCases, BreakerCases, PoolCases} {
+		c, err := cases()
+		all, errs = append(all, c...), append(errs, err)
+	}
+	return all, errors.Join(errs...)
+}
+
+// Cases builds every case of a whole pipeline. Every library is given the same work, a closure that
 // captures n where it takes closures, and the caller's context where it takes one.
 func Cases() ([]Case, error) {
 	ctx := context.Background()

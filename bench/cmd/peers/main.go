@@ -10,6 +10,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"regexp"
 	"runtime"
 	"slices"
 	"testing"
@@ -23,20 +24,30 @@ func main() {
 	testing.Init()
 	rounds := flag.Int("rounds", 10, "number of interleaved rounds")
 	each := flag.Duration("each", 150*time.Millisecond, "time to measure each subject in a round")
+	name := flag.String("run", "", "regular expression for the names of the cases to measure")
 	flag.Parse()
-	if err := run(*rounds, *each); err != nil {
+	only, err := regexp.Compile(*name)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	if err := run(*rounds, *each, only); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func run(rounds int, each time.Duration) error {
+func run(rounds int, each time.Duration, only *regexp.Regexp) error {
 	if err := flag.Set("test.benchtime", each.String()); err != nil {
 		return err
 	}
-	cases, err := bench.Cases()
+	cases, err := bench.AllCases()
 	if err != nil {
 		return err
+	}
+	cases = slices.DeleteFunc(cases, func(c bench.Case) bool { return !only.MatchString(c.Name) })
+	if len(cases) == 0 {
+		return fmt.Errorf("no case is called like %s", only)
 	}
 	type sample struct{ ns, allocs []float64 }
 	samples := map[string]*sample{}
