@@ -175,7 +175,7 @@ func (a *Attempt) admit() error {
 func (a *Attempt) refused(i int, err error) error {
 	a.leave(Outcome{Kind: NotRun}, ^uint32(0))
 	g := &a.plan.gates[i]
-	return a.complete(g.name, &g.rejected, err)
+	return a.complete(g.name, g.rejected, err)
 }
 
 // complete fills in, counts and reports a refusal of the policy called name. Another
@@ -187,11 +187,12 @@ func (a *Attempt) complete(name string, counts *rejections, err error) error {
 	}
 	re.Dependency, re.Policy = a.pipe.name, name
 	counts.count(re.Reason)
-	if a.pipe.watched {
+	if a.pipe.watched() {
 		a.pipe.emit(Event{
 			Kind: EventRejected, Time: time.Now(), Policy: name, Attempt: a.number,
 			Reason: re.Reason, RetryAfter: re.RetryAfter, Err: re,
 		})
+		a.tellEnd(Outcome{}, re)
 	}
 	return re
 }
@@ -205,7 +206,7 @@ func (a *Attempt) shadowed(i int, err error) {
 		e.Reason, e.RetryAfter = re.Reason, re.RetryAfter
 		g.rejected.count(re.Reason)
 	}
-	if a.pipe.watched {
+	if a.pipe.watched() {
 		e.Time = time.Now()
 		a.pipe.emit(e)
 	}
@@ -256,6 +257,9 @@ func (a *Attempt) judge(err error) Outcome {
 	if o.Kind != NotRun { // a refusal further down: the dependency was not reached
 		o.Duration = max(a.now-a.start, 0)
 	}
+	if o.Kind != Success {
+		a.tellEnd(o, err)
+	}
 	return o
 }
 
@@ -278,7 +282,7 @@ func (a *Attempt) settle(o Outcome) {
 func (a *Attempt) tellDiscarded(o Outcome) {
 	if a.discarded {
 		a.pipe.stats.at(a.stripe).discarded.Add(1)
-		if a.pipe.watched {
+		if a.pipe.watched() {
 			a.pipe.emit(Event{Kind: EventDiscarded, Time: time.Now(), Attempt: a.number, Outcome: o.Kind})
 		}
 	}
@@ -301,6 +305,9 @@ func (a *Attempt) unwind(span AttemptSpan) {
 	st.panics.Add(1)
 	st.attempt(o)
 	st.calls[o.Kind].Add(1) // it ends the call too
+	if o.Kind != NotRun {
+		a.tellEnd(o, nil)
+	}
 	a.letGo()
 	defer func() { // also when a gate panics too
 		a.tellDiscarded(o)

@@ -118,7 +118,7 @@ func (s *callState) answered(h *fallbackHead, refused bool, err error) {
 	default:
 		h.counts.failed.Add(1)
 	}
-	if s.p.watched || s.span != nil {
+	if s.p.watched() || s.span != nil {
 		e := Event{
 			Kind: EventFallback, Time: time.Now(), Dependency: s.p.name, Policy: h.name,
 			Attempt: s.attempts, Outcome: s.out.Kind, Err: err,

@@ -117,6 +117,7 @@ func (h Handle) Amend(kind Kind) bool {
 			g.Amend(a, i, a.outcome)
 		}
 	}
+	a.tellEnd(a.outcome, nil)
 	return true
 }
 

@@ -27,7 +27,7 @@ type Pipeline struct {
 
 	stats     *stats
 	observers []Observer
-	watched   bool // there are observers
+	watchers  atomic.Pointer[[]*watch] // those that came later; nil for none, never changed in place
 	tracer    Tracer
 	calls     CallWatcher // nil for nearly all
 	total     time.Duration
@@ -74,7 +74,8 @@ type planGate struct {
 	name     string
 	kind     string
 	shadow   bool
-	rejected rejections
+	rejected *rejections // in this mode
+	other    *rejections // in the other one, see SetShadow
 }
 
 // rejections counts refusals by reason.
@@ -115,10 +116,10 @@ func New(name string, policies ...Policy) (*Pipeline, error) {
 	p.plan.Store(pl)
 	for i := range pl.gates {
 		g := &pl.gates[i]
-		if e, ok := g.gate.(Emitter); ok && p.watched {
+		if e, ok := g.gate.(Emitter); ok && len(p.observers) > 0 {
 			p.cancels = append(p.cancels, e.Subscribe(func(ev Event) {
-				ev.Policy = g.name
-				p.emit(ev)
+				ev.Dependency, ev.Policy = p.name, g.name
+				p.observe(ev)
 			}))
 		}
 	}
@@ -274,7 +275,6 @@ func (p *Pipeline) assemble(parts []Part) (*plan, error) {
 	}
 	pl.fill(parts, gates, heads)
 	pl.recovery = newRecovery(pl)
-	p.watched = len(p.observers) > 0
 	p.full = p.total > 0 || len(pl.foreign) > 0 || pl.runner != nil
 	return pl, nil
 }
@@ -292,6 +292,7 @@ func (pl *plan) fill(parts []Part, gates int, heads []fallbackHead) {
 		case part.Gate != nil:
 			pg := &pl.gates[g]
 			pg.gate, pg.name, pg.kind, pg.shadow = part.Gate, part.Name, part.Kind, part.Shadow
+			pg.rejected, pg.other = new(rejections), new(rejections)
 			if part.Holds {
 				pl.holds |= 1 << g
 			}
@@ -366,9 +367,22 @@ func (p *Pipeline) Warnings() []string {
 	return slices.Clone(p.warnings)
 }
 
-// emit hands an event to the observers.
+// watched reports whether anybody is told of events.
+func (p *Pipeline) watched() bool { return len(p.observers) > 0 || p.watchers.Load() != nil }
+
+// emit hands an event to the observers and the watchers.
 func (p *Pipeline) emit(e Event) {
 	e.Dependency = p.name
+	p.observe(e)
+	if ws := p.watchers.Load(); ws != nil {
+		for _, w := range *ws {
+			notify(w.to.OnEvent, e)
+		}
+	}
+}
+
+// observe hands an event to the observers alone.
+func (p *Pipeline) observe(e Event) {
 	for _, o := range p.observers {
 		notify(o.OnEvent, e)
 	}
@@ -394,6 +408,7 @@ func (p *Pipeline) Close(ctx context.Context) error {
 	for _, cancel := range p.cancels {
 		cancel()
 	}
+	p.unwatchAll()
 	var errs []error
 	for _, c := range p.closers {
 		errs = append(errs, c.Close(ctx))

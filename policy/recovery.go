@@ -183,7 +183,7 @@ func (s *callState) again() bool {
 	}
 	s.delay = max(d.Delay, 0)
 	s.scheduled, s.fresh, s.taken = true, false, false
-	if s.p.watched || s.span != nil {
+	if s.p.watched() || s.span != nil {
 		s.emit(Event{Kind: EventRetry, Policy: s.plan.retryStats.name, Delay: s.delay})
 	}
 	s.giveUpValue()
@@ -211,7 +211,7 @@ func (s *callState) interrupted() {
 func (s *callState) stopped(why Stop) {
 	s.stop = why
 	s.plan.retryStats.stopped[why].Add(1)
-	if s.p.watched || s.span != nil {
+	if s.p.watched() || s.span != nil {
 		s.emit(Event{Kind: EventStopped, Policy: s.plan.retryStats.name, Stop: why})
 	}
 }

@@ -18,6 +18,7 @@ type Registry struct {
 	mu        sync.RWMutex
 	pipelines map[string]*Pipeline
 	common    []Policy
+	watchers  map[*registryWatch]struct{}
 	closed    bool
 }
 
@@ -52,6 +53,9 @@ func (r *Registry) New(name string, policies ...Policy) (*Pipeline, error) {
 		r.pipelines = make(map[string]*Pipeline)
 	}
 	r.pipelines[name] = p
+	for w := range r.watchers {
+		w.cancels = append(w.cancels, p.Watch(w.to))
+	}
 	return p, nil
 }
 

@@ -99,7 +99,7 @@ func (j *job[A, T]) Look() error {
 			if r, ok := g.gate.(Rechecker); ok {
 				if err := r.Recheck(j.a, i); err != nil {
 					j.gone = true
-					return j.a.complete(g.name, &g.rejected, err)
+					return j.a.complete(g.name, g.rejected, err)
 				}
 			}
 		}
