@@ -14,6 +14,22 @@ const (
 	PriorityCritical Priority = 2 // payments, health checks
 )
 
+// String returns "low", "normal", "high" or "critical".
+func (p Priority) String() string {
+	switch p {
+	case PriorityLow:
+		return "low"
+	case PriorityNormal:
+		return "normal"
+	case PriorityHigh:
+		return "high"
+	case PriorityCritical:
+		return "critical"
+	default:
+		return "unknown"
+	}
+}
+
 // Call holds what one call may say about itself. The zero value is an ordinary
 // call.
 type Call struct {
