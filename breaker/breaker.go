@@ -410,4 +410,7 @@ func (b *Breaker) publishLocked() {
 // back after 2^32 changes of state, far beyond the life of a call.
 func wordOf(gen uint64) uint64 { return gen << 32 }
 
+// isProbe reports whether a word is that of a probe.
+func isProbe(word uint64) bool { return uint32(word) != 0 } //nolint:gosec // the lower half
+
 func generationOf(word uint64) uint64 { return word >> 32 }

@@ -50,6 +50,9 @@ func (b *Breaker) Enter(_ context.Context, a *policy.Attempt, slot int) error {
 	if refused != nil {
 		return refused
 	}
+	if isProbe(word) && !a.NoWait() { // one that only watches probes nothing
+		a.Probe()
+	}
 	a.Slot(slot).Word = word
 	return nil
 }

@@ -33,6 +33,7 @@ type Attempt struct {
 	discarded bool
 	preset    bool // outcome was set by the function
 	held      bool // a Handle keeps the attempt beyond its function
+	probe     bool // a breaker let it in to find out how the dependency is
 	outcome   Outcome
 
 	// state guards an attempt that a Handle refers to: generation and phase. An
@@ -114,7 +115,7 @@ func (a *Attempt) recycle() {
 		}
 	}
 	a.pipe, a.plan, a.ctx, a.call = nil, nil, nil, nil
-	a.preset, a.held, a.discarded, a.noWait = false, false, false, false
+	a.preset, a.held, a.discarded, a.noWait, a.probe = false, false, false, false, false
 	attempts.Put(a)
 }
 

@@ -64,7 +64,7 @@ type body[A, T any] struct {
 	discard func(T)
 	call    *Call         // nil for what the context says
 	typed   *Typed[T]     // nil for an untyped call
-	took    time.Duration // of a first attempt, on the fast path, that did not succeed
+	took    time.Duration // of a first attempt, on the fast path, that waited or did not succeed
 }
 
 func (b *body[A, T]) run(ctx context.Context, a *Attempt) (v T, err error) {
@@ -105,7 +105,12 @@ func do[A, T any](ctx context.Context, p *Pipeline, b body[A, T]) (T, *degraded,
 	v, stripe, o, err := try(ctx, p, nil, 1, &b)
 	st := p.stats.at(stripe)
 	if o.Kind == Success {
-		st.direct.Record(o.Duration)
+		if b.took == 0 {
+			st.direct.Record(o.Duration)
+		} else {
+			st.attempt(o)
+			st.call(Success, b.took)
+		}
 		if p.calls != nil {
 			p.calls.End(Success)
 		}
@@ -113,7 +118,7 @@ func do[A, T any](ctx context.Context, p *Pipeline, b body[A, T]) (T, *degraded,
 	}
 	st.attempt(o)
 	if pl := p.plan.Load(); pl.recovery == nil && len(pl.fallbacks)+len(pl.mappers) == 0 && (b.typed == nil || len(b.typed.fallbacks) == 0) {
-		st.calls[o.Kind].Add(1)
+		st.call(o.Kind, b.took)
 		return v, nil, err
 	}
 	return doFailed(ctx, p, stripe, b, v, o, err)
@@ -251,8 +256,17 @@ func step[A, T any](ctx context.Context, s *callState, b *body[A, T], v *T) {
 	}
 }
 
-// finish makes the call's result, with the help of a fallback if it needs one.
+// finish makes the call's result and notes how long that took.
 func finish[A, T any](s *callState, b *body[A, T], v T) (T, *degraded, error) {
+	rv, deg, err := conclude(s, b, v)
+	if s.out.Kind != NotRun {
+		s.p.stats.at(s.stripe).callTime.Record(s.p.clock().Sub(s.started))
+	}
+	return rv, deg, err
+}
+
+// conclude makes the call's result, with the help of a fallback if it needs one.
+func conclude[A, T any](s *callState, b *body[A, T], v T) (T, *degraded, error) {
 	err := s.result()
 	s.p.stats.at(s.stripe).calls[s.out.Kind].Add(1)
 	s.over()
@@ -367,7 +381,11 @@ func try[A, T any](ctx context.Context, p *Pipeline, s *callState, number int, b
 			}
 		}
 	}()
-	if err = a.admit(); err == nil {
+	err = a.admit()
+	if span != nil {
+		tellAdmission(span, Admission{Waited: a.waited, Probe: a.probe})
+	}
+	if err == nil {
 		v, err = b.run(a.ctx, a)
 		if err == nil && !a.preset && !a.held {
 			// What judge and settle come to for a plain success, without the calls:
@@ -385,7 +403,7 @@ func try[A, T any](ctx context.Context, p *Pipeline, s *callState, number int, b
 		}
 	}
 	returned = true
-	if s == nil && o.Kind != Success {
+	if s == nil && (o.Kind != Success || a.waited != 0) {
 		b.took = a.took()
 	}
 	if span != nil {

@@ -19,13 +19,14 @@ const (
 	EventDiscarded                    // an outcome came too late to count
 	EventHedge                        // another attempt was started beside one that had run for Delay
 	EventSuppressed                   // one was due after Delay, and the budget had none left
+	EventConfig                       // a configuration was applied to a registry, or refused (Err); Change names the versions
 
 	numEventKinds
 )
 
 var eventNames = [numEventKinds]string{
 	"rejected", "shadow", "retry", "stopped", "fallback", "state_change", "discarded",
-	"hedge", "suppressed",
+	"hedge", "suppressed", "config",
 }
 
 // String returns the event's name in lower case.
@@ -113,11 +114,12 @@ type AttemptSpan interface {
 // CallEnd is how a call ended. One that ended in a panic or in [runtime.Goexit] has a
 // zero Outcome and no Err.
 type CallEnd struct {
-	Outcome  Outcome // of the last attempt; [NotRun] when it was refused
-	Attempts int     // number of attempts, refused ones included
-	Degraded bool    // a fallback answered
-	Err      error   // what the caller gets
-	Cause    error   // what the fallback answered for, when Degraded
+	Outcome  Outcome       // of the last attempt; [NotRun] when it was refused
+	Attempts int           // number of attempts, refused ones included
+	Duration time.Duration // of the call, as its caller saw it
+	Degraded bool          // a fallback answered
+	Err      error         // what the caller gets
+	Cause    error         // what the fallback answered for, when Degraded
 }
 
 // startCall asks the tracer, which the pipeline must have, to follow a call.

@@ -187,10 +187,10 @@ func (h Handle) settle(err error) (counted bool) {
 	o := Outcome{Kind: Canceled} // what a panic in a classifier leaves
 	defer func() {
 		st := a.pipe.stats.at(a.stripe)
-		if o.Kind == Success {
+		if o.Kind == Success && a.waited == 0 {
 			st.direct.Record(o.Duration)
 		} else {
-			st.calls[o.Kind].Add(1)
+			st.call(o.Kind, a.took())
 			st.attempt(o)
 		}
 		a.settle(o)

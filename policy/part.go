@@ -101,6 +101,9 @@ type Part struct {
 	// Tracer follows single calls.
 	Tracer Tracer
 
+	// Derived says that the pipeline was made as it was needed ([Derived]).
+	Derived bool
+
 	// Foreign is a failsafe-go policy, put there by package failsafex.
 	Foreign *engine.Foreign
 
@@ -123,6 +126,7 @@ func (p *Part) contributions() (n int) {
 	for _, set := range []bool{
 		p.Gate != nil, p.Runner != nil, p.Retry != nil, p.Hedge != nil, p.Fallback != nil, p.MapError != nil, p.Timeouts != nil,
 		p.Classify != nil, p.Observer != nil, p.Tracer != nil, p.Foreign != nil,
+		p.Derived,
 	} {
 		if set {
 			n++

@@ -33,6 +33,7 @@ type Pipeline struct {
 	total     time.Duration
 	full      bool // every call takes the long way: a total timeout, a runner, or failsafe-go policies
 	warnings  []string
+	derived   int // number among the derived ones of its registry; 0 for none
 
 	shut        atomic.Bool
 	shutRefused rejections // by a closed pipeline
@@ -249,6 +250,9 @@ func (p *Pipeline) assemble(parts []Part) (*plan, error) {
 			p.tracer = part.Tracer
 		case part.Classify != nil:
 			pl.classifiers = append(pl.classifiers, part.Classify)
+		case part.Derived:
+			once(part, "derived")
+			p.derived = 1 // a registry counts on
 		case part.Foreign != nil:
 			pl.foreign = append(pl.foreign, part.Foreign)
 		case part.Fallback != nil:
@@ -424,7 +428,7 @@ func (p *Pipeline) Snapshot() Snapshot {
 	}
 	now := p.clock()
 	pl := p.plan.Load()
-	snap := Snapshot{Dependency: p.name, Time: time.Now()}
+	snap := Snapshot{Dependency: p.name, Time: time.Now(), Derived: p.derived}
 	p.stats.addTo(&snap)
 	snap.Policies = p.typedParts(now)
 	g, f, m := 0, 0, 0

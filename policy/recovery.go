@@ -280,7 +280,7 @@ func (s *callState) end(deg **degraded, err *error) {
 		s.total.cancel(context.Canceled)
 	}
 	if s.span != nil {
-		e := CallEnd{Outcome: s.out, Attempts: s.attempts, Err: *err}
+		e := CallEnd{Outcome: s.out, Attempts: s.attempts, Duration: s.p.clock().Sub(s.started), Err: *err}
 		if *deg != nil {
 			e.Degraded, e.Cause = true, (*deg).cause
 		}

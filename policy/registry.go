@@ -19,18 +19,32 @@ type Registry struct {
 	pipelines map[string]*Pipeline
 	common    []Policy
 	watchers  map[*registryWatch]struct{}
+	derived   int // number of derived pipelines
 	closed    bool
+
+	config    configState
+	observers []Observer // of the registry itself, from Use
 }
 
 // ErrDuplicate reports a second pipeline under one name.
 var ErrDuplicate = errors.New("policy: the registry has a pipeline of this name already")
 
 // Use adds policies, such as observers and tracers, to every pipeline that New
-// builds from now on.
+// builds from now on. Observers among them are also told of what concerns the registry
+// itself: [EventConfig].
 func (r *Registry) Use(policies ...Policy) {
+	var observers []Observer
+	for _, pol := range policies {
+		if isNil(pol) == "" {
+			if part, err := pol.BuildPolicy(); err == nil && part.Observer != nil {
+				observers = append(observers, part.Observer)
+			}
+		}
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.common = append(r.common, policies...)
+	r.observers = append(r.observers, observers...)
 }
 
 // New builds a pipeline like the function [New] and keeps it under its name. A name
@@ -48,6 +62,10 @@ func (r *Registry) New(name string, policies ...Policy) (*Pipeline, error) {
 	p, err := New(name, slices.Concat(policies, r.common)...)
 	if err != nil {
 		return nil, err
+	}
+	if p.derived > 0 {
+		r.derived++
+		p.derived = r.derived
 	}
 	if r.pipelines == nil {
 		r.pipelines = make(map[string]*Pipeline)

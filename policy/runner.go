@@ -177,6 +177,9 @@ func tryPooled[A, T any](ctx context.Context, s *callState, number int, b *body[
 	if err = a.admit(); err == nil {
 		j := &job[A, T]{a: a, b: b}
 		res := a.plan.runner.Run(a.ctx, a, j)
+		if span != nil {
+			tellAdmission(span, Admission{Waited: j.waited(res.State), Probe: a.probe})
+		}
 		switch res.State {
 		case RunDone:
 			v, o, err = j.done(res.Err)
@@ -192,6 +195,8 @@ func tryPooled[A, T any](ctx context.Context, s *callState, number int, b *body[
 			o = a.judge(err)
 			a.settle(o)
 		}
+	} else if span != nil {
+		tellAdmission(span, Admission{Waited: a.waited, Probe: a.probe})
 	}
 	ended = true
 	if span != nil {
@@ -201,6 +206,15 @@ func tryPooled[A, T any](ctx context.Context, s *callState, number int, b *body[
 		a.handOver(s)
 	}
 	return v, a.stripe, o, err
+}
+
+// waited returns how long the task stood in the queues of the gates and of the runner.
+func (j *job[A, T]) waited(s RunState) time.Duration {
+	a := j.a
+	if s == RunRefused {
+		return a.waited + a.pipe.elapsed() - a.start
+	}
+	return a.waited + time.Duration(j.start.Load()) - a.start
 }
 
 // done settles a task that has been run. It panics again with what the function

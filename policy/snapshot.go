@@ -37,8 +37,17 @@ type Snapshot struct {
 	// Abandoned counts responses whose body nobody closed.
 	Abandoned uint64
 
-	// Latency holds the durations of all attempts that ran.
+	// Latency holds the durations of all attempts that ran, without their waits.
 	Latency Latency
+
+	// CallLatency holds what callers waited: the durations of the calls that returned
+	// and whose outcome is not NotRun, with their waits, their retries and the delays
+	// before these, and their fallback.
+	CallLatency Latency
+
+	// Derived is the number, from 1, of a pipeline among those of its registry that
+	// were made as they were needed ([Derived]); 0 for all others.
+	Derived int
 
 	// Policies describes each policy, outermost first. Once the pipeline is closed
 	// an entry of kind "pipeline" comes last, with what it has refused since.

@@ -2,7 +2,9 @@ package policy
 
 import (
 	"runtime"
+	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/breakwater-go/breakwater/internal/hist"
 )
@@ -18,11 +20,13 @@ type stats struct {
 
 type stripe struct {
 	// direct holds the durations of attempts that were a whole call each: the first
-	// one, and a success. Its count is also the number of such calls and of such
-	// attempts, so nearly every call writes to it and to nothing else.
+	// one, a success, and no gate has waited. Its count is also the number of such
+	// calls and of such attempts, and its durations are also those of the calls, so
+	// nearly every call writes to it and to nothing else.
 	direct hist.Histogram
 
 	calls     [NumKinds]atomic.Uint64 // other calls
+	callTime  hist.Histogram          // durations of those of them that returned after an attempt that ran
 	attempts  [NumKinds]atomic.Uint64 // attempts of other calls
 	latency   hist.Histogram          // durations of those that ran
 	retries   atomic.Uint64
@@ -50,19 +54,30 @@ func (s *stripe) attempt(o Outcome) {
 	}
 }
 
+// call counts a call that was a single attempt, for what is not in direct. took is its
+// duration, waits included.
+func (s *stripe) call(k Kind, took time.Duration) {
+	s.calls[k].Add(1)
+	if k != NotRun {
+		s.callTime.Record(took)
+	}
+}
+
 // first returns a stripe for what belongs to no attempt.
 func (s *stats) first() *stripe { return &s.stripes[0] }
 
 // addTo adds the counters to a snapshot.
 func (s *stats) addTo(snap *Snapshot) {
-	snap.Latency.Counts = make([]uint64, hist.Buckets)
+	snap.CallLatency.Counts = make([]uint64, hist.Buckets)
+	for i := range s.stripes {
+		snap.CallLatency.Sum += s.stripes[i].direct.AddTo(snap.CallLatency.Counts)
+	}
+	direct := snap.CallLatency.Count() // each was an attempt, too
+	snap.Latency = Latency{Counts: slices.Clone(snap.CallLatency.Counts), Sum: snap.CallLatency.Sum}
+	snap.Calls[Success] += direct
+	snap.Attempts[Success] += direct
 	for i := range s.stripes {
 		st := &s.stripes[i]
-		before := snap.Latency.Count()
-		snap.Latency.Sum += st.direct.AddTo(snap.Latency.Counts)
-		direct := snap.Latency.Count() - before
-		snap.Calls[Success] += direct
-		snap.Attempts[Success] += direct
 		for k := range NumKinds {
 			snap.Calls[k] += st.calls[k].Load()
 			snap.Attempts[k] += st.attempts[k].Load()
@@ -71,6 +86,7 @@ func (s *stats) addTo(snap *Snapshot) {
 		snap.Panics += st.panics.Load()
 		snap.Discarded += st.discarded.Load()
 		snap.Latency.Sum += st.latency.AddTo(snap.Latency.Counts)
+		snap.CallLatency.Sum += st.callTime.AddTo(snap.CallLatency.Counts)
 	}
 	snap.Abandoned = s.abandoned.Load()
 }
