@@ -31,8 +31,8 @@ func (a *Attempt) Context() context.Context { return a.ctx }
 func (s *callState) spent() {
 	if s.paid {
 		s.paid = false
-		if s.p.calls != nil {
-			s.p.calls.Spent()
+		if s.plan.calls != nil {
+			s.plan.calls.Spent()
 		}
 	}
 }
@@ -41,6 +41,6 @@ func (s *callState) spent() {
 func (s *callState) over() {
 	if s.watched {
 		s.watched = false
-		s.p.calls.End(s.out.Kind)
+		s.plan.calls.End(s.out.Kind)
 	}
 }

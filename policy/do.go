@@ -63,6 +63,7 @@ type body[A, T any] struct {
 	attempt func(context.Context, A, *Attempt) (T, error) // in place of fn
 	discard func(T)
 	call    *Call         // nil for what the context says
+	calls   CallWatcher   // of the plan under which the call began; nil for nearly all
 	typed   *Typed[T]     // nil for an untyped call
 	took    time.Duration // of a first attempt, on the fast path, that waited or did not succeed
 }
@@ -91,16 +92,18 @@ func do[A, T any](ctx context.Context, p *Pipeline, b body[A, T]) (T, *degraded,
 	if p == nil {
 		return doBare(ctx, b)
 	}
-	if p.calls != nil {
-		ctx = p.calls.Begin(ctx)
+	pl := p.plan.Load()
+	if pl.calls != nil {
+		b.calls = pl.calls
+		ctx = b.calls.Begin(ctx)
 	}
 	if p.tracer != nil {
 		if tctx, span := p.startCall(ctx); span != nil {
-			return doFull(tctx, p, span, b)
+			return doFull(tctx, p, pl, span, b)
 		}
 	}
-	if p.full {
-		return doFull(ctx, p, nil, b)
+	if pl.full {
+		return doFull(ctx, p, pl, nil, b)
 	}
 	v, stripe, o, err := try(ctx, p, nil, 1, &b)
 	st := p.stats.at(stripe)
@@ -111,22 +114,22 @@ func do[A, T any](ctx context.Context, p *Pipeline, b body[A, T]) (T, *degraded,
 			st.attempt(o)
 			st.call(Success, b.took)
 		}
-		if p.calls != nil {
-			p.calls.End(Success)
+		if b.calls != nil {
+			b.calls.End(Success)
 		}
 		return v, nil, err
 	}
 	st.attempt(o)
-	if pl := p.plan.Load(); pl.recovery == nil && len(pl.fallbacks)+len(pl.mappers) == 0 && (b.typed == nil || len(b.typed.fallbacks) == 0) {
+	if pl.recovery == nil && len(pl.fallbacks)+len(pl.mappers) == 0 && (b.typed == nil || len(b.typed.fallbacks) == 0) {
 		st.call(o.Kind, b.took)
 		return v, nil, err
 	}
-	return doFailed(ctx, p, stripe, b, v, o, err)
+	return doFailed(ctx, p, pl, stripe, b, v, o, err)
 }
 
 // doFailed goes on after a first attempt that did not succeed.
-func doFailed[A, T any](ctx context.Context, p *Pipeline, stripe uint32, b body[A, T], v T, o Outcome, err error) (T, *degraded, error) {
-	s := newCallState(ctx, p, nil, b.call)
+func doFailed[A, T any](ctx context.Context, p *Pipeline, pl *plan, stripe uint32, b body[A, T], v T, o Outcome, err error) (T, *degraded, error) {
+	s := newCallState(ctx, p, pl, nil, b.call)
 	s.started = s.started.Add(-b.took)
 	s.attempts, s.stripe = 1, stripe
 	s.record(o, err)
@@ -166,8 +169,8 @@ func doAgain[A, T any](s *callState, b body[A, T], v T) (T, *degraded, error) {
 
 // doFull runs a call that is bounded, followed by a tracer, or passes through
 // failsafe-go policies.
-func doFull[A, T any](ctx context.Context, p *Pipeline, span CallSpan, b body[A, T]) (rv T, deg *degraded, err error) {
-	s := newCallState(ctx, p, span, b.call)
+func doFull[A, T any](ctx context.Context, p *Pipeline, pl *plan, span CallSpan, b body[A, T]) (rv T, deg *degraded, err error) {
+	s := newCallState(ctx, p, pl, span, b.call)
 	defer s.end(&deg, &err)
 	var v T
 	ended := false
@@ -376,8 +379,8 @@ func try[A, T any](ctx context.Context, p *Pipeline, s *callState, number int, b
 	defer func() {
 		if !returned {
 			a.unwind(span)
-			if s == nil && p.calls != nil {
-				p.calls.End(NotRun)
+			if s == nil && b.calls != nil {
+				b.calls.End(NotRun)
 			}
 		}
 	}()

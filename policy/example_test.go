@@ -104,5 +104,5 @@ func ExampleWithCall() {
 	ctx = policy.WithPriority(ctx, policy.PriorityHigh)
 	c := policy.CallFrom(ctx)
 	fmt.Println(c.Cost, c.NoRetry, c.Priority)
-	// Output: 5 true 1
+	// Output: 5 true high
 }

@@ -29,10 +29,6 @@ type Pipeline struct {
 	observers []Observer
 	watchers  atomic.Pointer[[]*watch] // those that came later; nil for none, never changed in place
 	tracer    Tracer
-	calls     CallWatcher // nil for nearly all
-	total     time.Duration
-	full      bool // every call takes the long way: a total timeout, a runner, or failsafe-go policies
-	warnings  []string
 	derived   int // number among the derived ones of its registry; 0 for none
 
 	shut        atomic.Bool
@@ -60,6 +56,9 @@ type plan struct {
 	hedge          Hedger
 	hedgeStats     *hedgeStats
 	maxHedges      int
+	calls          CallWatcher // nil for nearly all
+	total          time.Duration
+	full           bool // every call takes the long way: a total timeout, a runner, or failsafe-go policies
 	attemptTimeout time.Duration
 	fallbacks      []planFallback
 	mappers        []planMapper
@@ -67,7 +66,8 @@ type plan struct {
 	foreign        []*engine.Foreign
 	recovery       *recovery
 
-	parts []Part // outermost first, for snapshots
+	parts    []Part // outermost first, for snapshots
+	warnings []string
 }
 
 type planGate struct {
@@ -221,7 +221,7 @@ func (p *Pipeline) assemble(parts []Part) (*plan, error) {
 		}
 		names[part.Name] = names[part.Name] || labelled
 		for _, w := range part.Warnings {
-			p.warnings = append(p.warnings, p.name+"."+part.Name+": "+w)
+			pl.warnings = append(pl.warnings, p.name+"."+part.Name+": "+w)
 		}
 		switch {
 		case part.Gate != nil:
@@ -234,7 +234,7 @@ func (p *Pipeline) assemble(parts []Part) (*plan, error) {
 		case part.Retry != nil:
 			once(part, "retry")
 			pl.retry = part.Retry
-			p.calls = part.Calls
+			pl.calls = part.Calls
 			pl.retryStats = &reactorStats{name: part.Name}
 		case part.Hedge != nil:
 			once(part, "hedge")
@@ -242,7 +242,7 @@ func (p *Pipeline) assemble(parts []Part) (*plan, error) {
 			pl.hedgeStats = &hedgeStats{name: part.Name}
 		case part.Timeouts != nil:
 			once(part, "timeout")
-			pl.attemptTimeout, p.total = part.Timeouts.Attempt, part.Timeouts.Total
+			pl.attemptTimeout, pl.total = part.Timeouts.Attempt, part.Timeouts.Total
 		case part.Observer != nil:
 			p.observers = append(p.observers, part.Observer)
 		case part.Tracer != nil:
@@ -275,11 +275,11 @@ func (p *Pipeline) assemble(parts []Part) (*plan, error) {
 		return nil, errors.Join(errs...)
 	}
 	for _, w := range misfits(parts) {
-		p.warnings = append(p.warnings, p.name+"."+w)
+		pl.warnings = append(pl.warnings, p.name+"."+w)
 	}
 	pl.fill(parts, gates, heads)
 	pl.recovery = newRecovery(pl)
-	p.full = p.total > 0 || len(pl.foreign) > 0 || pl.runner != nil
+	pl.full = pl.total > 0 || len(pl.foreign) > 0 || pl.runner != nil
 	return pl, nil
 }
 
@@ -368,7 +368,7 @@ func (p *Pipeline) Warnings() []string {
 	if p == nil {
 		return nil
 	}
-	return slices.Clone(p.warnings)
+	return slices.Clone(p.plan.Load().warnings)
 }
 
 // watched reports whether anybody is told of events.

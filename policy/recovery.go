@@ -62,14 +62,14 @@ func (s *callState) recycle() {
 	callStates.Put(s)
 }
 
-func newCallState(ctx context.Context, p *Pipeline, span CallSpan, call *Call) *callState {
+func newCallState(ctx context.Context, p *Pipeline, pl *plan, span CallSpan, call *Call) *callState {
 	s := callStates.Get().(*callState) // the pool holds nothing else
-	*s = callState{p: p, plan: p.plan.Load(), outer: ctx, ctx: ctx, span: span, call: call, started: p.clock(), watched: p.calls != nil}
+	*s = callState{p: p, plan: pl, outer: ctx, ctx: ctx, span: span, call: call, started: p.clock(), watched: pl.calls != nil}
 	if call == nil {
 		s.call = callFrom(ctx)
 	}
-	if p.total > 0 {
-		s.total = newDeadlineCtx(ctx, s.started.Add(p.total))
+	if pl.total > 0 {
+		s.total = newDeadlineCtx(ctx, s.started.Add(pl.total))
 		s.ctx = s.total
 	}
 	return s
