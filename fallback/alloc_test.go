@@ -8,8 +8,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/breakwater-go/breakwater/breaker"
 	"github.com/breakwater-go/breakwater/fallback"
 	"github.com/breakwater-go/breakwater/policy"
+	"github.com/breakwater-go/breakwater/retry"
 )
 
 func TestAllocAnswer(t *testing.T) {
@@ -35,4 +37,30 @@ func TestAllocPipelineSuccess(t *testing.T) {
 			t.Error(err)
 		}
 	}))
+}
+
+// While a breaker is open every call ends here: no executor, and no allocation but the
+// refusal itself, the answer that lost its type, and the note that it is degraded.
+func TestAllocOpenBreakerAnswered(t *testing.T) {
+	br, err := breaker.New("breaker", breaker.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	br.ForceOpen("test", 0)
+	ctx := t.Context()
+	call := func(context.Context, int) (int, error) { return 0, errDown }
+	p := newPipeline(t, br, fallback.Value(1000), retry.Config{MaxAttempts: 1})
+	assert.LessOrEqual(t, testing.AllocsPerRun(1000, func() {
+		if v, err := policy.DoWith(ctx, p, 1, call); v != 1000 || err != nil {
+			t.Error(v, err)
+		}
+	}), 3.0)
+
+	h := policy.For(newPipeline(t, br), fallback.Value(1000))
+	fn := func(context.Context) (int, error) { return 0, errDown }
+	assert.LessOrEqual(t, testing.AllocsPerRun(1000, func() {
+		if v, err := h.Do(ctx, fn); v != 1000 || err != nil {
+			t.Error(v, err)
+		}
+	}), 2.0)
 }

@@ -1,7 +1,9 @@
 // Package fallback answers in place of a call that failed: with a fixed value
-// ([Value]) or with what a function makes of the failure ([Func]).
+// ([Value]), with what a function makes of the failure ([Func]), with the first of several
+// that succeeds ([Chain]), or by handing the work to a durable queue ([Defer]). [ErrorMap]
+// changes the error where nothing answers.
 //
-// Both short forms give a policy.Fallback of the call's type. Handed to policy.For it
+// The short forms give a policy.Fallback of the call's type. Handed to policy.For it
 // is checked by the compiler; handed to policy.New, among the other policies, it
 // serves calls of every type, and one whose type differs gets an error that says so.
 // [Config] has the settings beyond that: a name, and which failures it answers for.
@@ -12,7 +14,8 @@
 // total timeout. By default for everything that says that the dependency could not
 // answer: refusals, failures, timeouts, busy and throttled. Not for a permanent
 // error, which is an answer (a missing row is missing, whatever a default says); and
-// never when the caller has given up, since nobody is there to be answered.
+// never when the caller has given up, since nobody is there to be answered, unless
+// AfterCancel asks for it.
 //
 // The breaker and the metrics still see the failure: a fallback changes what the
 // caller gets, not what happened.
@@ -22,8 +25,8 @@
 // The function runs on the caller's goroutine. Its context is the caller's own, so
 // the total timeout of the pipeline does not end it, while a deadline that the
 // caller set does and may have passed already. The policies of the pipeline do not
-// guard it: a fallback that calls another dependency should do so through that
-// one's pipeline. It holds no permit of the failed call, except that of a value which
+// guard it: a fallback that is expensive gets a Gate of its own, and one that calls
+// another dependency should do so through that one's pipeline. It holds no permit of the failed call, except that of a value which
 // it may replace. A panic in it passes through to the caller, like one in the call
 // itself.
 //

@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/breakwater-go/breakwater/breaker"
+	"github.com/breakwater-go/breakwater/bulkhead"
 	"github.com/breakwater-go/breakwater/fallback"
 	"github.com/breakwater-go/breakwater/policy"
 )
@@ -82,6 +84,9 @@ func TestConfigValidate(t *testing.T) {
 			name: "both", fb: fallback.Config[stock]{Name: "default", Func: fn, Value: stock{Count: 1}},
 			want: "inventory.default.Value: want no Value beside a Func, which makes the answer",
 		},
+		{name: "gate", fb: fallback.Config[stock]{Gate: &bulkhead.Permits{}, Timeout: time.Second, AfterCancel: true}},
+		{name: "nil gate", fb: fallback.Config[stock]{Gate: (*bulkhead.Permits)(nil)}, want: "inventory.fallback.Gate: want a gate, not a nil pointer to one"},
+		{name: "timeout", fb: fallback.Config[stock]{Timeout: -1}, want: "inventory.fallback.Timeout: -1ns: at least 0 (0 is no bound)"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -98,7 +103,7 @@ func TestConfigValidate(t *testing.T) {
 			require.EqualError(t, handle.Err(), tt.want)
 			ce, ok := errors.AsType[*policy.ConfigError](err)
 			require.True(t, ok)
-			assert.Nil(t, ce.Value)
+			assert.Equal(t, "inventory", ce.Dependency)
 		})
 	}
 }
@@ -199,7 +204,7 @@ func TestFailedFuncLetsTheNextAnswer(t *testing.T) {
 	assert.Zero(t, a, "a value that comes with an error is not used")
 }
 
-func TestCaseB57CallerIsGone(t *testing.T) {
+func TestCaseB57aCallerIsGone(t *testing.T) {
 	t.Parallel()
 	var runs atomic.Int64
 	p := newPipeline(t, fallback.Config[stock]{
@@ -217,7 +222,7 @@ func TestCaseB57CallerIsGone(t *testing.T) {
 	assert.Zero(t, runs.Load(), "nobody is there to be answered")
 }
 
-func TestCaseB57AfterTheTotalTimeout(t *testing.T) {
+func TestCaseB57bAfterTheTotalTimeout(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		runs := 0
@@ -242,11 +247,12 @@ func TestCaseB57AfterTheTotalTimeout(t *testing.T) {
 	})
 }
 
-func TestCaseB57FailureStaysVisible(t *testing.T) {
+func TestCaseB57cFailureStaysVisible(t *testing.T) {
 	t.Parallel()
-	p := newPipeline(t, fallback.Value(stock{InStock: true}))
+	p := newPipeline(t, fallback.Value(stock{InStock: true}), breaker.Config{Window: time.Minute})
 	r, err := policy.DoResult(t.Context(), p, fails(errDown))
 	require.NoError(t, err)
+	assert.EqualValues(t, 1, p.Snapshot().Policies[1].Breaker.Failures)
 	assert.Equal(t, policy.Result[stock]{Value: stock{InStock: true}, Degraded: true, Cause: errDown}, r)
 	s := p.Snapshot()
 	assert.EqualValues(t, 1, s.Calls[policy.Failure])
@@ -255,7 +261,7 @@ func TestCaseB57FailureStaysVisible(t *testing.T) {
 	assert.EqualValues(t, 1, s.Policies[0].Fallback.Served)
 }
 
-func TestCaseB57FallbackFails(t *testing.T) {
+func TestCaseB57dFallbackFails(t *testing.T) {
 	t.Parallel()
 	errToo := errors.New("also down")
 	p := newPipeline(t, fallback.Func(func(_ context.Context, f policy.FailedCall) (stock, error) {
@@ -269,11 +275,63 @@ func TestCaseB57FallbackFails(t *testing.T) {
 	require.ErrorIs(t, err, errToo)
 	assert.EqualValues(t, 1, p.Snapshot().Policies[0].Fallback.Failed)
 
-	broken := newPipeline(t, shut{}, fallback.Func(func(context.Context, policy.FailedCall) (stock, error) { panic("fallback") }))
-	require.PanicsWithValue(t, "fallback", func() { _, _ = policy.Do(t.Context(), broken, fails(nil)) })
+	own, err := bulkhead.New("own", bulkhead.Semaphore{Limit: 1})
+	require.NoError(t, err)
+	broken := newPipeline(t, bulkhead.Semaphore{Limit: 1}, fallback.Config[stock]{
+		Gate: own,
+		Func: func(context.Context, policy.FailedCall) (stock, error) { panic("fallback") },
+	})
+	for range 3 { // a permit that is lost would be missed
+		require.PanicsWithValue(t, "fallback", func() { _, _ = policy.Do(t.Context(), broken, fails(errDown)) })
+	}
+	s := broken.Snapshot()
+	assert.EqualValues(t, 3, s.Policies[0].Fallback.Failed)
+	assert.Zero(t, s.Policies[0].Fallback.Guard.Bulkhead.InFlight)
+	assert.Zero(t, s.Policies[1].Bulkhead.InFlight)
+	assert.EqualValues(t, 3, s.Calls[policy.Failure])
 }
 
-func TestCaseB57CauseIsKnown(t *testing.T) {
+func TestCaseB57eFallbackIsFull(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		own, err := bulkhead.New("own", bulkhead.Semaphore{Limit: 1})
+		require.NoError(t, err)
+		expensive := fallback.Config[stock]{Gate: own, Func: func(context.Context, policy.FailedCall) (stock, error) {
+			time.Sleep(time.Second)
+			return stock{InStock: true}, nil
+		}}
+		p := newPipeline(t, expensive)
+		done := make(chan error)
+		go func() {
+			_, err := policy.Do(t.Context(), p, fails(errDown))
+			done <- err
+		}()
+		synctest.Wait() // it is in the fallback
+		v, err := policy.Do(t.Context(), p, fails(errDown))
+		require.ErrorIs(t, err, errDown)
+		require.ErrorIs(t, err, bulkhead.ErrFull)
+		assert.Zero(t, v)
+		fs := p.Snapshot().Policies[0].Fallback
+		assert.EqualValues(t, 1, fs.Rejected)
+		assert.Zero(t, fs.Failed)
+		assert.Equal(t, 1, fs.Guard.Bulkhead.InFlight)
+		require.NoError(t, <-done)
+
+		// A weaker one may follow, and a typed handle shares the permits.
+		h := policy.For(p, fallback.Chain[stock](expensive, fallback.Value(stock{Count: 1})))
+		go func() {
+			_, err := h.Do(t.Context(), fails(errDown))
+			done <- err
+		}()
+		synctest.Wait()
+		v, err = h.Do(t.Context(), fails(errDown))
+		require.NoError(t, err)
+		assert.Equal(t, stock{Count: 1}, v)
+		require.NoError(t, <-done)
+	})
+}
+
+func TestCaseB57fCauseIsKnown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var got policy.FailedCall

@@ -7,6 +7,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -17,6 +18,9 @@ const referenceDir = docsDir + "/reference"
 
 // Packages whose reference page has another name than they.
 var referencePages = map[string]string{"otelx": "telemetry"}
+
+// Reference pages of packages that have a second one.
+var secondPages = map[string]string{"fallback": "defer"}
 
 // Directories without packages that users configure.
 var noReference = []string{"bench", "cmd", "examples", "tools", "internal"}
@@ -163,6 +167,11 @@ func checkFields(pages map[string]*page, all []spec) []fault {
 			continue
 		}
 		rows := p.fieldRows(list)
+		if second, ok := pages[path.Join(referenceDir, secondPages[path.Base(list[0].dir)]+".md")]; ok {
+			for s, more := range second.fieldRows(list) {
+				maps.Copy(rows[s], more)
+			}
+		}
 		for _, s := range list {
 			missing := slices.DeleteFunc(slices.Clone(s.fields), func(f string) bool {
 				return rows[s.name][f] || s.in != "" && rows[s.in][f]
