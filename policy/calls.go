@@ -14,9 +14,10 @@ type CallWatcher interface {
 	Begin(ctx context.Context) context.Context
 
 	// End is told once of each call that Begin was told of, when the outcome of its
-	// last attempt is known and before a fallback is asked. A call that does not
-	// return (a panic, [runtime.Goexit]) ends as [NotRun].
-	End(k Kind)
+	// last attempt is known and before a fallback is asked. ctx is what Begin
+	// returned. A call that does not return (a panic, [runtime.Goexit]) ends as
+	// [NotRun].
+	End(ctx context.Context, k Kind)
 
 	// Spent is told of the end of each attempt for which Decide took something,
 	// unless Undo is.
@@ -41,6 +42,6 @@ func (s *callState) spent() {
 func (s *callState) over() {
 	if s.watched {
 		s.watched = false
-		s.plan.calls.End(s.out.Kind)
+		s.plan.calls.End(s.outer, s.out.Kind)
 	}
 }

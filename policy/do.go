@@ -115,7 +115,7 @@ func do[A, T any](ctx context.Context, p *Pipeline, b body[A, T]) (T, *degraded,
 			st.call(Success, b.took)
 		}
 		if b.calls != nil {
-			b.calls.End(Success)
+			b.calls.End(ctx, Success)
 		}
 		return v, nil, err
 	}
@@ -380,7 +380,7 @@ func try[A, T any](ctx context.Context, p *Pipeline, s *callState, number int, b
 		if !returned {
 			a.unwind(span)
 			if s == nil && b.calls != nil {
-				b.calls.End(NotRun)
+				b.calls.End(ctx, NotRun)
 			}
 		}
 	}()

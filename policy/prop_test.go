@@ -115,8 +115,15 @@ func (l *ledger) Begin(ctx context.Context) context.Context {
 	l.began++
 	return context.WithValue(ctx, ledgerKey{}, l)
 }
-func (l *ledger) End(k policy.Kind) { l.mu.Lock(); l.ended[k]++; l.mu.Unlock() }
-func (l *ledger) Spent()            { l.mu.Lock(); l.spent++; l.mu.Unlock() }
+
+func (l *ledger) End(ctx context.Context, k policy.Kind) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if ctx.Value(ledgerKey{}) == l {
+		l.ended[k]++
+	}
+}
+func (l *ledger) Spent() { l.mu.Lock(); l.spent++; l.mu.Unlock() }
 
 type ledgerKey struct{}
 

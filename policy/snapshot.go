@@ -242,14 +242,30 @@ type RetrySnapshot struct {
 	// Stopped counts the calls that failed and were not tried again, by why.
 	Stopped [NumStops]uint64
 
-	// HasBudget says whether there is a budget; the rest describes it: first
-	// attempts and retries in its window, and retries allowed now.
+	// HasBudget says whether there is a budget; the rest describes it. BudgetLevel
+	// is what is left of it, from 0 to 1, and BudgetRemaining the retries that it
+	// would allow now.
 	HasBudget       bool
-	BudgetRatio     float64
-	BudgetFirsts    uint64
-	BudgetRetries   uint64
+	BudgetKind      string // one of BudgetKinds
+	BudgetLevel     float64
 	BudgetRemaining float64
+
+	// BudgetRatio is the number of retries that each first attempt pays for, that
+	// each success pays for, or that each call in flight does. BudgetFirsts are first
+	// attempts in the window, and BudgetRetries retries in it or in flight; those two
+	// are 0 where they are not counted.
+	BudgetRatio   float64
+	BudgetFirsts  uint64
+	BudgetRetries uint64
+
+	BudgetTokens, BudgetMaxTokens float64 // of a budget of tokens
+	BudgetInFlight                uint64  // calls in flight, of a budget that is a share of them
 }
+
+// BudgetKinds lists every kind of retry budget: a ratio of the first attempts in a
+// window, tokens that failures take and successes give, and a share of the calls in
+// flight.
+func BudgetKinds() []string { return []string{"ratio", "tokens", "in_flight"} }
 
 // HedgeSnapshot is the state of a hedge policy.
 type HedgeSnapshot struct {

@@ -55,7 +55,7 @@ func TestCaseB08BackoffNeverOverflows(t *testing.T) {
 func TestCaseB09JitterOfNothing(t *testing.T) {
 	t.Parallel()
 	for _, d := range []time.Duration{math.MinInt64, -1, 0, 1, 2, 9, time.Second, forever - 1, forever} {
-		for _, j := range []Jitter{FullJitter, NoJitter} {
+		for _, j := range []Jitter{FullJitter, NoJitter, EqualJitter} {
 			for name, uniform := range map[string]func(uint64) uint64{
 				"lowest":  func(uint64) uint64 { return 0 },
 				"highest": func(n uint64) uint64 { return n - 1 },
@@ -64,6 +64,9 @@ func TestCaseB09JitterOfNothing(t *testing.T) {
 				got := j.spread(d, uniform)
 				assert.GreaterOrEqual(t, got, time.Duration(0), "%s %s of %d", name, j, d)
 				assert.LessOrEqual(t, got, max(d, 0), "%s %s of %d", name, j, d)
+				if j == EqualJitter {
+					assert.GreaterOrEqual(t, got, max(d, 0)/2, "%s %s of %d", name, j, d)
+				}
 				if j == NoJitter || name == "highest" {
 					assert.Equal(t, max(d, 0), got, "%s %s of %d", name, j, d)
 				}
@@ -95,7 +98,7 @@ func TestCaseB09InstancesDiffer(t *testing.T) {
 		r, err := New("", Config{BaseDelay: time.Hour, MaxDelay: time.Hour, MaxAttempts: Unlimited, Budget: NoBudget{}})
 		require.NoError(t, err)
 		for i := range list {
-			list[i] = r.delay(1)
+			list[i] = r.delays.before(1, 0)
 		}
 		return list
 	}
@@ -144,5 +147,83 @@ func TestJitterNames(t *testing.T) {
 	t.Parallel()
 	assert.Equal(t, "full", FullJitter.String())
 	assert.Equal(t, "none", NoJitter.String())
+	assert.Equal(t, "equal", EqualJitter.String())
 	assert.Equal(t, "unknown", numJitters.String())
+	assert.Equal(t, "exponential", Exponential.String())
+	assert.Equal(t, "constant", Constant.String())
+	assert.Equal(t, "decorrelated", Decorrelated.String())
+	assert.Equal(t, "unknown", numBackoffs.String())
+	assert.Equal(t, "usual", Usual.String())
+	assert.Equal(t, "always", Always.String())
+	assert.Equal(t, "await_pushback", AwaitPushback.String())
+	assert.Equal(t, "never", Never.String())
+	assert.Equal(t, "unknown", numWhens.String())
+}
+
+// Whatever the settings, the chance and the delay before: never negative, never above
+// the cap, and within the range that the kind promises.
+func TestDelaysStayWithinTheirRange(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		d := delays{
+			kind:   rapid.SampledFrom([]Backoff{Exponential, Constant, Decorrelated}).Draw(t, "kind"),
+			base:   time.Duration(rapid.Int64Range(1, math.MaxInt64).Draw(t, "base")),
+			factor: rapid.Float64Range(1, math.MaxFloat64).Draw(t, "factor"),
+			jitter: rapid.SampledFrom([]Jitter{FullJitter, NoJitter, EqualJitter}).Draw(t, "jitter"),
+		}
+		d.most = time.Duration(rapid.Int64Range(int64(d.base), math.MaxInt64).Draw(t, "most"))
+		draw := rapid.Uint64().Draw(t, "draw")
+		d.uniform = func(n uint64) uint64 { return draw % n }
+		n := rapid.IntRange(-1, math.MaxInt).Draw(t, "n")
+		last := time.Duration(rapid.Int64().Draw(t, "last"))
+		got := d.before(n, last)
+		if got < d.least() || got > d.most {
+			t.Fatalf("%+v: retry %d after %d waits %d, want %d to %d", d, n, last, got, d.least(), d.most)
+		}
+		if d.kind == Constant && got > d.base {
+			t.Fatalf("%+v: constant backoff of %d waits %d", d, d.base, got)
+		}
+	})
+}
+
+// min(cap, random from base to three times the last delay): the formula of the AWS
+// article, with the least, the largest and the middle draw.
+func TestDecorrelatedFollowsTheFormula(t *testing.T) {
+	t.Parallel()
+	const base, most = time.Second, 20 * time.Second
+	draws := map[string]func(uint64) uint64{
+		"lowest":  func(uint64) uint64 { return 0 },
+		"highest": func(n uint64) uint64 { return n - 1 },
+		"middle":  func(n uint64) uint64 { return n / 2 },
+	}
+	want := map[string][]time.Duration{
+		"lowest":  {base, base, base, base},
+		"highest": {3 * base, 9 * base, most, most},
+		"middle":  {2 * base, 3500 * time.Millisecond, 5750 * time.Millisecond, 9125 * time.Millisecond},
+	}
+	for name, uniform := range draws {
+		d := delays{kind: Decorrelated, base: base, most: most, factor: defaultGrowth, uniform: uniform}
+		last := time.Duration(0)
+		for i, w := range want[name] {
+			last = d.before(i+1, last)
+			assert.Equal(t, w, last, "%s draw, retry %d", name, i+1)
+		}
+	}
+	d := delays{kind: Decorrelated, base: base, most: most, factor: defaultGrowth, uniform: draws["highest"]}
+	assert.Equal(t, most, d.before(2, time.Hour), "a pushback before it does not blow it up")
+}
+
+// A backoff that has long passed its cap is still spread over the whole range: the cap
+// is not where callers meet.
+func TestJitterIsNotLostAtTheCap(t *testing.T) {
+	t.Parallel()
+	source := rand.New(rand.NewPCG(3, 4))
+	for jitter, mean := range map[Jitter]time.Duration{FullJitter: 30 * time.Second, EqualJitter: 45 * time.Second} {
+		d := delays{base: time.Second, most: time.Minute, factor: 2, jitter: jitter, uniform: source.Uint64N}
+		var sum time.Duration
+		for range 10_000 {
+			sum += d.before(40, 0)
+		}
+		assert.InDelta(t, mean.Seconds(), (sum / 10_000).Seconds(), 1, jitter.String())
+	}
 }

@@ -1,8 +1,10 @@
 package retry
 
 import (
+	"context"
 	"errors"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/breakwater-go/breakwater/internal/window"
@@ -22,37 +24,6 @@ const (
 
 	budgetBuckets = 10
 )
-
-// BudgetSource is what [Config] takes as its budget: a [BudgetConfig] (each policy
-// then has a budget of its own), a live [*Budget] that several policies share, or
-// [NoBudget].
-type BudgetSource interface {
-	budget() (*Budget, error)
-}
-
-// NoBudget is the budget of a policy that has none: every call may be tried
-// MaxAttempts times, also when all of them fail.
-type NoBudget struct{}
-
-func (NoBudget) budget() (*Budget, error) { return nil, nil }
-
-// direct returns what b is where it is a pointer to a [BudgetConfig] or a [NoBudget],
-// and a nil *Budget where that pointer is nil.
-func direct(b BudgetSource) BudgetSource {
-	switch p := b.(type) {
-	case *BudgetConfig:
-		if p != nil {
-			return *p
-		}
-	case *NoBudget:
-		if p != nil {
-			return *p
-		}
-	default:
-		return b
-	}
-	return (*Budget)(nil)
-}
 
 // BudgetConfig configures a [Budget]. The zero value is valid: every field documents
 // what zero means. [NewBudget] copies it; later changes have no effect.
@@ -108,7 +79,7 @@ func (c BudgetConfig) withDefaults() BudgetConfig {
 	return c
 }
 
-func (c BudgetConfig) budget() (*Budget, error) { return NewBudget(c) }
+func (c BudgetConfig) budget() (LiveBudget, error) { return live(NewBudget(c)) }
 
 // Budget bounds the retries of all calls together: a retry is allowed while the
 // retries in the window, with this one, are at most Ratio × first attempts in the
@@ -119,13 +90,16 @@ func (c BudgetConfig) budget() (*Budget, error) { return NewBudget(c) }
 // calls that fail fast. The count is exact under concurrency: no two retries are
 // allowed by the same figures.
 //
-// One budget may be shared by the retry policies of several pipelines that call the
-// same dependency. It is safe for concurrent use. Telling it of a call takes no lock.
+// One budget may be shared by the policies of several pipelines that call the same
+// dependency. A call through two of them, one inside the other, pays once; to see that,
+// each call of pipelines that share a budget costs an allocation. It is safe for
+// concurrent use. Telling it of a call takes no lock.
 type Budget struct {
 	cfg     BudgetConfig // effective values
 	ratio   float64
 	reserve float64 // retries in a window that need not be paid for
 	counts  *window.Window
+	users   atomic.Int32 // policies that were given this budget
 }
 
 // NewBudget returns a live budget. The error, if any, is that of
@@ -149,44 +123,84 @@ func newBudget(cfg BudgetConfig, base time.Time) (*Budget, error) {
 // Config returns the effective configuration.
 func (b *Budget) Config() BudgetConfig { return b.cfg }
 
-func (b *Budget) budget() (*Budget, error) {
+func (b *Budget) budget() (LiveBudget, error) {
 	if b == nil {
-		return nil, &policy.ConfigError{Policy: kind, Field: "Budget", Want: "want a budget, not a nil *Budget; NoBudget means none"}
+		return nil, nilBudget("*Budget")
 	}
 	return b, nil
+}
+
+// First pays for a first attempt, unless it is part of a call that has paid: one of a
+// pipeline around it, with the same budget.
+func (b *Budget) First(a *policy.Attempt) {
+	if b.users.Load() > 1 && nested(a.Context(), b) {
+		return
+	}
+	b.first(a.Since(b.counts.Base()), a.Stripe())
 }
 
 // first counts a first attempt. Attempts on different processors should come with
 // different stripes.
 func (b *Budget) first(since time.Duration, stripe uint32) { b.counts.AddAt(since, stripe) }
 
-// take counts a retry if the budget allows one.
-func (b *Budget) take(now time.Time) bool {
+// Take counts a retry if the budget allows one.
+func (b *Budget) Take(now time.Time) bool {
 	return b.counts.TryAddFailure(now, func(c window.Counts) bool {
 		return float64(c.Failures+1) <= b.allowance(c)
 	})
 }
 
-// undo gives a retry back that was counted and did not happen.
-func (b *Budget) undo(now time.Time) { b.counts.UndoFailure(now) }
+// Undo takes a retry out of the count that did not happen.
+func (b *Budget) Undo(now time.Time) { b.counts.UndoFailure(now) }
+
+// Done does nothing: a retry counts until the window has forgotten it.
+func (*Budget) Done() {}
+
+func (*Budget) failed() {}
+
+// calls returns what has to be told of calls: only a budget that several policies use
+// must know which call is part of another.
+func (b *Budget) calls(shared bool) policy.CallWatcher {
+	b.users.Add(1)
+	if !shared {
+		return nil
+	}
+	return ratioCalls{b}
+}
 
 // allowance returns how many retries the window may hold.
-//
-// A ratio such as 0.7 or 0.29 has no exact binary form, and 0.29 × 100 comes out
-// below 29. What ratio, reserve, product and sum can be off by together is less than
-// 2^-50 of the result: that much is added, so that no retry is lost to rounding. It
-// allows one too many only where the figures are beyond a million million.
 func (b *Budget) allowance(c window.Counts) float64 {
-	a := b.ratio*float64(c.Calls) + b.reserve
-	return a + a*0x1p-50
+	return exactly(b.ratio*float64(c.Calls) + b.reserve)
 }
+
+// exactly makes up for what the product of a ratio and a whole number, and its sum with
+// another, lose by rounding. A ratio such as 0.7 or 0.29 has no exact binary form, and
+// 0.29 × 100 comes out below 29. What ratio, reserve, product and sum can be off by
+// together is less than 2^-50 of the result: that much is added, so that no retry is
+// lost. It allows one too many only where the figures are beyond a million million.
+func exactly(a float64) float64 { return a + a*0x1p-50 }
 
 // describe fills in what a snapshot says about the budget.
 func (b *Budget) describe(s *policy.RetrySnapshot, now time.Time) {
 	c := b.counts.Counts(now)
-	s.HasBudget = true
+	most := math.Floor(b.allowance(c))
+	s.BudgetKind = "ratio"
 	s.BudgetRatio = b.ratio
 	s.BudgetFirsts = c.Calls
 	s.BudgetRetries = c.Failures
-	s.BudgetRemaining = max(math.Floor(b.allowance(c))-float64(c.Failures), 0)
+	s.BudgetRemaining = max(most-float64(c.Failures), 0)
+	s.BudgetLevel = share(s.BudgetRemaining, most)
 }
+
+// ratioCalls marks the calls of a budget that is shared.
+type ratioCalls struct{ b *Budget }
+
+func (c ratioCalls) Begin(ctx context.Context) context.Context {
+	if c.b.users.Load() < 2 {
+		return ctx
+	}
+	return marked(ctx, c.b)
+}
+
+func (ratioCalls) End(context.Context, policy.Kind) {}
+func (ratioCalls) Spent()                           {}

@@ -24,7 +24,7 @@ func mustBudget(t *testing.T, cfg BudgetConfig) *Budget {
 
 // granted counts how many retries b allows at once.
 func granted(b *Budget, now time.Time) (n int) {
-	for b.take(now) {
+	for b.Take(now) {
 		n++
 	}
 	return n
@@ -66,7 +66,7 @@ func TestCaseB53RatioIsExact(t *testing.T) {
 			assert.Equal(t, tt.want, granted(b, now))
 			b.describe(&s, now)
 			assert.Equal(t, policy.RetrySnapshot{
-				HasBudget: true, BudgetRatio: tt.ratio, BudgetFirsts: uint64(tt.firsts), BudgetRetries: uint64(tt.want),
+				BudgetKind: "ratio", BudgetRatio: tt.ratio, BudgetFirsts: uint64(tt.firsts), BudgetRetries: uint64(tt.want),
 			}, s)
 		})
 	}
@@ -130,12 +130,12 @@ func TestCaseB53ExactUnderConcurrencyConcurrentSafe(t *testing.T) {
 		wg.Go(func() {
 			for i := range each {
 				b.firstAt(now)
-				if !b.take(now) {
+				if !b.Take(now) {
 					continue
 				}
 				taken.Add(1)
 				if (g+i)%10 == 0 {
-					b.undo(now)
+					b.Undo(now)
 					undone.Add(1)
 				}
 			}
@@ -152,11 +152,11 @@ func TestBudgetUndoGivesBack(t *testing.T) {
 	t.Parallel()
 	b := mustBudget(t, BudgetConfig{Ratio: 1, MinPerSecond: Off})
 	now := time.Now()
-	b.undo(now) // nothing was taken: nothing to give
+	b.Undo(now) // nothing was taken: nothing to give
 	require.Zero(t, granted(b, now))
 	b.firstAt(now)
 	require.Equal(t, 1, granted(b, now))
-	b.undo(now)
+	b.Undo(now)
 	require.Equal(t, 1, granted(b, now))
 }
 
@@ -217,14 +217,14 @@ func TestBudgetEqualsRecount(t *testing.T) {
 				limit := new(big.Rat).Mul(big.NewRat(num, den), new(big.Rat).SetInt64(inWindow(firsts)))
 				limit.Add(limit, big.NewRat(min10*int64(window/time.Second), 10))
 				want := new(big.Rat).SetInt64(inWindow(retries)+1).Cmp(limit) <= 0
-				if got := b.take(now()); got != want {
+				if got := b.Take(now()); got != want {
 					t.Fatalf("%+v: retry allowed: %v, want %v: %d firsts, %d retries in the window", cfg, got, want, inWindow(firsts), inWindow(retries))
 				}
 				if want {
 					retries = append(retries, bucket)
 				}
 			case "undo":
-				b.undo(now())
+				b.Undo(now())
 				if inWindow(retries) > 0 {
 					retries = retries[:len(retries)-1]
 				}

@@ -16,7 +16,7 @@ const (
 	Unlimited = -1
 
 	// Off is the value of a setting that is turned off where zero means a default: of
-	// BaseDelay, and of the Ratio or the MinPerSecond of a budget.
+	// BaseDelay, of the Delay of a rule, and of the settings of a budget.
 	Off = -1
 )
 
@@ -25,6 +25,7 @@ const (
 	defaultBaseDelay   = 100 * time.Millisecond
 	defaultMaxDelay    = 10 * time.Second
 	defaultFactor      = 2
+	defaultGrowth      = 3 // of a decorrelated backoff: that of its author
 	defaultMaxPushback = 30 * time.Second
 )
 
@@ -41,21 +42,30 @@ type Config struct {
 	// of the call then end it.
 	MaxAttempts int
 
+	// Failure, Timeout, Busy and Throttled say how outcomes of these kinds are
+	// retried, where that is not how the others are. Zero means as the package
+	// comment says. An outcome of another kind is never retried.
+	Failure, Timeout, Busy, Throttled Rule
+
+	// Backoff says how the delay grows. Zero is [Exponential].
+	Backoff Backoff
+
 	// BaseDelay is the backoff before the first retry. Zero means 100ms, or
 	// MaxDelay if that is shorter. [Off] means that retries follow at once (a
 	// pushback is still honoured).
 	BaseDelay time.Duration
 
-	// MaxDelay is the longest backoff, applied before jitter. It must not be
-	// shorter than BaseDelay, and does not bound a pushback: MaxPushback does.
-	// Zero means 10s, or BaseDelay if that is longer.
+	// MaxDelay is the longest backoff, jitter included. It must not be shorter than
+	// BaseDelay, and does not bound the Delay of a rule, nor a pushback: MaxPushback
+	// does. Zero means 10s, or BaseDelay if that is longer.
 	MaxDelay time.Duration
 
-	// Factor is what the backoff is multiplied by after each retry, at least 1.
-	// Zero means 2.
+	// Factor is what the backoff is multiplied by after each retry, at least 1. A
+	// constant backoff has none. Zero means 2, and 3 for a decorrelated backoff.
 	Factor float64
 
 	// Jitter says how much of the backoff is left to chance. Zero is [FullJitter].
+	// A decorrelated backoff has chance of its own, and no other.
 	Jitter Jitter
 
 	// MaxDuration bounds the time from the beginning of the call to the beginning
@@ -69,9 +79,10 @@ type Config struct {
 	// would be against its wish. Zero means 30s.
 	MaxPushback time.Duration
 
-	// Budget bounds the retries of all calls together. Nil means a budget of this
-	// policy's own with the defaults of [BudgetConfig]: 20 % of the calls and 10
-	// per second. [NoBudget] means none.
+	// Budget bounds the retries of all calls together: a [BudgetConfig], a
+	// [TokenBudgetConfig], an [InFlightBudgetConfig], or a live one that is shared.
+	// Nil means a budget of this policy's own with the defaults of BudgetConfig: 20 %
+	// of the calls and 10 per second. [NoBudget] means none.
 	Budget BudgetSource
 
 	// RetryRejected also retries attempts that a gate of this pipeline refused,
@@ -92,6 +103,17 @@ func (c Config) Validate() error {
 	if c.MaxAttempts < 0 && c.MaxAttempts != Unlimited {
 		fault("MaxAttempts", c.MaxAttempts, "want at least 1, or 0 (3), or Unlimited")
 	}
+	for _, f := range c.fields() {
+		for _, err := range flatten(f.rule.validate(c.MaxAttempts)) {
+			if ce, ok := err.(*policy.ConfigError); ok { //nolint:errorlint // it was made above
+				ce.Field = f.name + "." + ce.Field
+			}
+			errs = append(errs, err)
+		}
+	}
+	if c.Backoff >= numBackoffs {
+		fault("Backoff", uint8(c.Backoff), "want Exponential, Constant or Decorrelated")
+	}
 	if c.BaseDelay < 0 && c.BaseDelay != Off {
 		fault("BaseDelay", c.BaseDelay, "want above 0, or 0 (100ms), or Off")
 	}
@@ -101,11 +123,17 @@ func (c Config) Validate() error {
 	case c.MaxDelay > 0 && c.MaxDelay < c.BaseDelay:
 		fault("MaxDelay", c.MaxDelay, "want at least BaseDelay, which is "+c.BaseDelay.String())
 	}
-	if c.Factor != 0 && !(c.Factor >= 1 && c.Factor <= math.MaxFloat64) {
-		fault("Factor", c.Factor, "want at least 1, or 0 (2)")
+	switch {
+	case c.Factor != 0 && !(c.Factor >= 1 && c.Factor <= math.MaxFloat64):
+		fault("Factor", c.Factor, "want at least 1, or 0 (2, and 3 for a decorrelated backoff)")
+	case c.Backoff == Constant && c.Factor > 1:
+		fault("Factor", c.Factor, "a constant backoff does not grow; leave Factor out")
 	}
-	if c.Jitter >= numJitters {
-		fault("Jitter", uint8(c.Jitter), "want FullJitter or NoJitter")
+	switch {
+	case c.Jitter >= numJitters:
+		fault("Jitter", uint8(c.Jitter), "want FullJitter, EqualJitter or NoJitter")
+	case c.Backoff == Decorrelated && c.Jitter != FullJitter:
+		fault("Jitter", c.Jitter, "a decorrelated backoff has jitter of its own; leave Jitter out")
 	}
 	if c.MaxDuration < 0 {
 		fault("MaxDuration", c.MaxDuration, "want above 0, or 0 (no bound)")
@@ -114,9 +142,10 @@ func (c Config) Validate() error {
 		fault("MaxPushback", c.MaxPushback, "want above 0, or 0 (30s)")
 	}
 	switch b := direct(c.Budget).(type) {
-	case BudgetConfig:
+	case nil:
+	case interface{ Validate() error }:
 		errs = append(errs, flatten(b.Validate())...)
-	case *Budget:
+	default:
 		_, err := b.budget()
 		errs = append(errs, flatten(err)...)
 	}
@@ -141,7 +170,8 @@ func (c Config) BuildPolicy() (policy.Part, error) {
 	if err != nil {
 		return policy.Part{Kind: kind, Name: c.Name}, err
 	}
-	return r.BuildPolicy()
+	_, own := r.source.(interface{ Validate() error })
+	return r.part(!own), nil
 }
 
 // withDefaults returns what a valid c means, with every field but Budget filled in.
@@ -162,7 +192,14 @@ func (c Config) withDefaults() Config {
 		c.MaxDelay = max(defaultMaxDelay, c.BaseDelay)
 	}
 	if c.Factor == 0 {
-		c.Factor = defaultFactor
+		switch c.Backoff {
+		case Constant:
+			c.Factor = 1
+		case Decorrelated:
+			c.Factor = defaultGrowth
+		default:
+			c.Factor = defaultFactor
+		}
 	}
 	if c.MaxPushback == 0 {
 		c.MaxPushback = defaultMaxPushback

@@ -69,7 +69,21 @@ func TestConfigValidate(t *testing.T) {
 		{name: "factor", cfg: retry.Config{Factor: 0.5}, want: []string{"Factor"}},
 		{name: "factor not a number", cfg: retry.Config{Factor: math.NaN()}, want: []string{"Factor"}},
 		{name: "factor infinite", cfg: retry.Config{Factor: math.Inf(1)}, want: []string{"Factor"}},
-		{name: "jitter", cfg: retry.Config{Jitter: retry.NoJitter + 1}, want: []string{"Jitter"}},
+		{name: "jitter", cfg: retry.Config{Jitter: retry.EqualJitter + 1}, want: []string{"Jitter"}},
+		{name: "backoff", cfg: retry.Config{Backoff: retry.Decorrelated + 1}, want: []string{"Backoff"}},
+		{name: "constant", cfg: retry.Config{Backoff: retry.Constant, Factor: 1, Jitter: retry.EqualJitter}},
+		{name: "constant that grows", cfg: retry.Config{Backoff: retry.Constant, Factor: 2}, want: []string{"Factor"}},
+		{name: "decorrelated", cfg: retry.Config{Backoff: retry.Decorrelated, Factor: 1.5}},
+		{name: "decorrelated with other jitter", cfg: retry.Config{Backoff: retry.Decorrelated, Jitter: retry.NoJitter}, want: []string{"Jitter"}},
+		{name: "rules", cfg: retry.Config{
+			Failure: retry.Rule{MaxAttempts: 3}, Timeout: retry.Rule{MaxAttempts: 1, Delay: retry.Off},
+			Busy: retry.Rule{Retry: retry.AwaitPushback, Delay: time.Hour}, Throttled: retry.Rule{Retry: retry.Never},
+		}},
+		{name: "rule of an unlimited policy", cfg: retry.Config{MaxAttempts: retry.Unlimited, MaxDuration: 1, Busy: retry.Rule{MaxAttempts: 100}}},
+		{name: "rule above the policy", cfg: retry.Config{Busy: retry.Rule{MaxAttempts: 4}}, want: []string{"Busy.MaxAttempts"}},
+		{name: "rule negative", cfg: retry.Config{Failure: retry.Rule{MaxAttempts: -1, Delay: -2}}, want: []string{"Failure.MaxAttempts", "Failure.Delay"}},
+		{name: "rule unknown", cfg: retry.Config{Timeout: retry.Rule{Retry: 9}}, want: []string{"Timeout.Retry"}},
+		{name: "rule against itself", cfg: retry.Config{Throttled: retry.Rule{Retry: retry.Never, Delay: 1}}, want: []string{"Throttled.Retry"}},
 		{name: "duration", cfg: retry.Config{MaxDuration: -1}, want: []string{"MaxDuration"}},
 		{name: "pushback", cfg: retry.Config{MaxPushback: -1}, want: []string{"MaxPushback"}},
 		{name: "nil budget", cfg: retry.Config{Budget: missing}, want: []string{"Budget"}},
@@ -78,6 +92,20 @@ func TestConfigValidate(t *testing.T) {
 		{name: "pointer to a bad ratio", cfg: retry.Config{Budget: &retry.BudgetConfig{Ratio: 7}}, want: []string{"Budget.Ratio"}},
 		{name: "nil pointer to a budget's config", cfg: retry.Config{Budget: (*retry.BudgetConfig)(nil)}, want: []string{"Budget"}},
 		{name: "nil pointer to no budget", cfg: retry.Config{Budget: (*retry.NoBudget)(nil)}, want: []string{"Budget"}},
+		{name: "tokens", cfg: retry.Config{Budget: retry.TokenBudgetConfig{MaxTokens: 1000, TokenRatio: 0.001}}},
+		{name: "tokens by default", cfg: retry.Config{Budget: &retry.TokenBudgetConfig{}}},
+		{name: "tokens without bounds", cfg: retry.Config{Budget: retry.TokenBudgetConfig{MaxTokens: 1001, TokenRatio: 0.0001}}, want: []string{"Budget.MaxTokens", "Budget.TokenRatio"}},
+		{name: "tokens negative", cfg: retry.Config{Budget: retry.TokenBudgetConfig{MaxTokens: -1, TokenRatio: -1}}, want: []string{"Budget.MaxTokens", "Budget.TokenRatio"}},
+		{name: "tokens not a number", cfg: retry.Config{Budget: retry.TokenBudgetConfig{TokenRatio: math.NaN()}}, want: []string{"Budget.TokenRatio"}},
+		{name: "nil tokens", cfg: retry.Config{Budget: (*retry.TokenBudget)(nil)}, want: []string{"Budget"}},
+		{name: "nil pointer to tokens", cfg: retry.Config{Budget: (*retry.TokenBudgetConfig)(nil)}, want: []string{"Budget"}},
+		{name: "in flight", cfg: retry.Config{Budget: retry.InFlightBudgetConfig{Share: 1, MinRetries: retry.Off}}},
+		{name: "in flight by default", cfg: retry.Config{Budget: &retry.InFlightBudgetConfig{}}},
+		{name: "in flight without bounds", cfg: retry.Config{Budget: retry.InFlightBudgetConfig{Share: 1.1, MinRetries: 1_000_001}}, want: []string{"Budget.Share", "Budget.MinRetries"}},
+		{name: "in flight not a number", cfg: retry.Config{Budget: retry.InFlightBudgetConfig{Share: math.NaN(), MinRetries: -2}}, want: []string{"Budget.Share", "Budget.MinRetries"}},
+		{name: "nothing in flight", cfg: retry.Config{Budget: retry.InFlightBudgetConfig{Share: retry.Off, MinRetries: retry.Off}}, want: []string{"Budget.Share"}},
+		{name: "nil in flight", cfg: retry.Config{Budget: (*retry.InFlightBudget)(nil)}, want: []string{"Budget"}},
+		{name: "nil pointer to in flight", cfg: retry.Config{Budget: (*retry.InFlightBudgetConfig)(nil)}, want: []string{"Budget"}},
 		{name: "ratio", cfg: retry.Config{Budget: retry.BudgetConfig{Ratio: 1.5}}, want: []string{"Budget.Ratio"}},
 		{name: "ratio negative", cfg: retry.Config{Budget: retry.BudgetConfig{Ratio: -0.5}}, want: []string{"Budget.Ratio"}},
 		{name: "ratio not a number", cfg: retry.Config{Budget: retry.BudgetConfig{Ratio: math.NaN()}}, want: []string{"Budget.Ratio"}},
@@ -144,6 +172,12 @@ func TestConfigIsEffective(t *testing.T) {
 		{name: "short cap", cfg: retry.Config{MaxDelay: time.Millisecond}, want: retry.Config{
 			Name: "retry", MaxAttempts: 3, BaseDelay: time.Millisecond, MaxDelay: time.Millisecond, Factor: 2, MaxPushback: 30 * time.Second,
 		}},
+		{name: "constant", cfg: retry.Config{Backoff: retry.Constant}, want: retry.Config{
+			Name: "retry", MaxAttempts: 3, Backoff: retry.Constant, BaseDelay: 100 * time.Millisecond, MaxDelay: 10 * time.Second, Factor: 1, MaxPushback: 30 * time.Second,
+		}},
+		{name: "decorrelated", cfg: retry.Config{Backoff: retry.Decorrelated}, want: retry.Config{
+			Name: "retry", MaxAttempts: 3, Backoff: retry.Decorrelated, BaseDelay: 100 * time.Millisecond, MaxDelay: 10 * time.Second, Factor: 3, MaxPushback: 30 * time.Second,
+		}},
 		{name: "the argument goes before the field", instance: "b", cfg: retry.Config{
 			Name: "a", MaxAttempts: retry.Unlimited, BaseDelay: retry.Off, MaxDelay: 1, Factor: 1, Jitter: retry.NoJitter,
 			MaxDuration: 2, MaxPushback: 3, RetryRejected: true,
@@ -190,15 +224,17 @@ func TestConfigWarnings(t *testing.T) {
 
 // An accepted config decides sanely whatever happens to a call.
 func FuzzConfig(f *testing.F) {
-	f.Add(0, int64(0), int64(0), 0.0, uint8(0), int64(0), int64(0), 0.0, 0.0, int64(0), 1, uint8(2), int64(0))
-	f.Add(-1, int64(-1), int64(time.Second), 2.0, uint8(1), int64(time.Second), int64(time.Second), 0.1, -1.0, int64(time.Second), 5, uint8(4), int64(time.Second))
-	f.Add(3, int64(math.MaxInt64), int64(math.MaxInt64), math.MaxFloat64, uint8(0), int64(math.MaxInt64), int64(math.MaxInt64), 1.0, 1e6, int64(time.Hour), 2, uint8(5), int64(math.MaxInt64))
-	f.Add(-2, int64(-2), int64(-2), math.NaN(), uint8(9), int64(-2), int64(-2), math.Inf(1), math.NaN(), int64(-2), -1, uint8(0), int64(math.MinInt64))
+	f.Add(0, int64(0), int64(0), 0.0, uint8(0), int64(0), int64(0), 0.0, 0.0, int64(0), 1, uint8(2), int64(0), uint8(0), uint8(0), 0, int64(0))
+	f.Add(-1, int64(-1), int64(time.Second), 2.0, uint8(1), int64(time.Second), int64(time.Second), 0.1, -1.0, int64(time.Second), 5, uint8(4), int64(time.Second), uint8(1), uint8(1), 2, int64(-1))
+	f.Add(3, int64(math.MaxInt64), int64(math.MaxInt64), math.MaxFloat64, uint8(0), int64(math.MaxInt64), int64(math.MaxInt64), 1.0, 1e6, int64(time.Hour), 2, uint8(5), int64(math.MaxInt64), uint8(2), uint8(2), 3, int64(math.MaxInt64))
+	f.Add(-2, int64(-2), int64(-2), math.NaN(), uint8(9), int64(-2), int64(-2), math.Inf(1), math.NaN(), int64(-2), -1, uint8(0), int64(math.MinInt64), uint8(3), uint8(3), -1, int64(math.MinInt64))
 	start := time.Now()
 	f.Fuzz(func(t *testing.T, attempts int, base, most int64, factor float64, jitter uint8, duration, pushback int64,
-		ratio, reserve float64, window int64, attempt int, outcome uint8, asked int64,
+		ratio, reserve float64, window int64, attempt int, outcome uint8, asked int64, backoff, when uint8, ruled int, delay int64,
 	) {
+		rule := retry.Rule{Retry: retry.When(when), MaxAttempts: ruled, Delay: time.Duration(delay)}
 		cfg := retry.Config{
+			Failure: rule, Timeout: rule, Busy: rule, Throttled: rule, Backoff: retry.Backoff(backoff),
 			MaxAttempts: attempts, BaseDelay: time.Duration(base), MaxDelay: time.Duration(most), Factor: factor, Jitter: retry.Jitter(jitter),
 			MaxDuration: time.Duration(duration), MaxPushback: time.Duration(pushback),
 			Budget: retry.BudgetConfig{Ratio: ratio, MinPerSecond: reserve, Window: time.Duration(window)},
@@ -216,7 +252,7 @@ func FuzzConfig(f *testing.F) {
 			Outcome: policy.Outcome{Kind: policy.Kind(outcome % uint8(policy.NumKinds)), Pushback: time.Duration(asked)},
 		})
 		require.GreaterOrEqual(t, d.Delay, time.Duration(0))
-		require.LessOrEqual(t, d.Delay, max(got.MaxDelay, time.Duration(asked)))
+		require.LessOrEqual(t, d.Delay, max(got.MaxDelay, time.Duration(asked), time.Duration(delay)))
 		if d.Stop != policy.StopNone {
 			require.Zero(t, d.Delay)
 		}

@@ -9,16 +9,18 @@
 //
 // Outcomes that say that the dependency may do better next time: failure, timeout and
 // busy. An outcome that says to stay away (throttled) is tried again only when the
-// dependency said when. Never: success, a permanent error, a call that the caller
-// gave up, a call that asked for it (NoRetry), and, unless RetryRejected is set,
-// an attempt that one of the pipeline's own gates refused.
+// dependency said when. A [Rule] for each of these kinds says otherwise. Never: success,
+// a permanent error, a call that the caller gave up, a call that asked for it (NoRetry),
+// one that is itself part of a retry by a layer above (policy.Hop), and, unless
+// RetryRejected is set, an attempt that one of the pipeline's own gates refused.
 //
 // # When
 //
 // After an exponential backoff with full jitter: a random time between nothing and
 // BaseDelay × Factor^(retries so far), capped at MaxDelay (Marc Brooker, "Exponential
-// Backoff and Jitter", AWS Architecture Blog, 2015). When the dependency asked for
-// a longer time (Retry-After, RFC 9110 §10.2.3) it gets it, up to MaxPushback.
+// Backoff and Jitter", AWS Architecture Blog, 2015). There are constant and decorrelated
+// backoffs too, and less jitter or none. When the dependency asked for a longer time
+// (Retry-After, RFC 9110 §10.2.3) it gets it, up to MaxPushback.
 //
 // # How often
 //
@@ -26,5 +28,6 @@
 // fails for everybody gets MaxAttempts times its load from plain retries, at the worst
 // moment. A [Budget] bounds the retries of all callers together to a share of their
 // first attempts (Google, Site Reliability Engineering, "Handling Overload"), so the
-// load rises by that share and no more. There is one by default.
+// load rises by that share and no more. There is one by default. A [TokenBudget] counts
+// as gRPC does, an [InFlightBudget] as Envoy does.
 package retry

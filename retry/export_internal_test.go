@@ -4,8 +4,8 @@ import "time"
 
 // FirstAt is [Retrier.First] at a time of the test's choice.
 func FirstAt(r *Retrier, now time.Time) {
-	if r.budget != nil {
-		r.budget.firstAt(now)
+	if b, ok := r.budget.(*Budget); ok {
+		b.firstAt(now)
 	}
 }
 

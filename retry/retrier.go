@@ -22,11 +22,11 @@ var (
 // All methods are safe for concurrent use, and none takes a lock on the path of a
 // call that succeeds.
 type Retrier struct {
-	cfg    Config  // effective values
-	budget *Budget // nil when there is none
-
-	// uniform returns an evenly distributed number in [0, n), for the jitter.
-	uniform func(n uint64) uint64
+	cfg    Config       // effective values
+	source BudgetSource // as it was handed over
+	budget LiveBudget   // nil when there is none
+	rules  rules
+	delays delays
 }
 
 // New returns a live retrier. The name goes into snapshots; empty means cfg.Name, and
@@ -39,45 +39,74 @@ func New(name string, cfg Config) (*Retrier, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	cfg.Budget = direct(cfg.Budget)
-	if cfg.Budget == nil {
-		cfg.Budget = BudgetConfig{}
+	source := direct(cfg.Budget)
+	if source == nil {
+		source = BudgetConfig{}
 	}
-	budget, err := cfg.Budget.budget()
+	budget, err := source.budget()
 	if err != nil {
 		return nil, err
 	}
+	cfg.Budget = source
 	if budget != nil {
 		cfg.Budget = budget
 	}
-	return &Retrier{cfg: cfg, budget: budget, uniform: rand.Uint64N}, nil
+	return &Retrier{
+		cfg: cfg, source: source, budget: budget, rules: cfg.rules(),
+		delays: delays{
+			kind: cfg.Backoff, base: cfg.BaseDelay, most: cfg.MaxDelay, factor: cfg.Factor, jitter: cfg.Jitter,
+			uniform: rand.Uint64N,
+		},
+	}, nil
 }
 
 // BuildPolicy returns a part that shares this retrier, and its budget, with every
 // other pipeline that it is handed to. It never fails.
-func (r *Retrier) BuildPolicy() (policy.Part, error) {
-	return policy.Part{
+func (r *Retrier) BuildPolicy() (policy.Part, error) { return r.part(true), nil }
+
+// part returns what the retrier is in a pipeline. shared says that others may use its
+// budget.
+func (r *Retrier) part(shared bool) policy.Part {
+	p := policy.Part{
 		Kind: kind, Name: r.cfg.Name, Retry: r, Warnings: r.cfg.warnings(),
 		MaxAttempts: max(r.cfg.MaxAttempts, 0), BaseDelay: r.shortest(),
-	}, nil
+	}
+	if r.budget != nil {
+		p.Budget = r.budget
+		p.Calls = r.budget.calls(shared)
+	}
+	return p
 }
 
 // shortest returns the least that lies between two attempts.
 func (r *Retrier) shortest() time.Duration {
-	if r.cfg.Jitter == FullJitter {
-		return 0
+	least := time.Duration(-1)
+	for _, rule := range r.rules {
+		d := rule.Delay
+		switch {
+		case rule.Retry == Never:
+			continue
+		case d == 0:
+			d = r.delays.least()
+		}
+		if d = max(d, 0); least < 0 || d < least {
+			least = d
+		}
 	}
-	return max(r.cfg.BaseDelay, 0)
+	return max(least, 0)
 }
 
 // Config returns the effective configuration: defaults filled in, and as the Budget
 // the live one, or [NoBudget].
 func (r *Retrier) Config() Config { return r.cfg }
 
+// Budget returns the live budget, to be shared with others, or nil if there is none.
+func (r *Retrier) Budget() LiveBudget { return r.budget }
+
 // First counts a first attempt, which pays into the budget.
 func (r *Retrier) First(a *policy.Attempt) {
 	if r.budget != nil {
-		r.budget.first(a.Since(r.budget.counts.Base()), a.Stripe())
+		r.budget.First(a)
 	}
 }
 
@@ -86,27 +115,37 @@ func (r *Retrier) First(a *policy.Attempt) {
 //
 //  1. outcome: it is one that is retried (canceled and rejected have a Stop of their own)
 //  2. call: the call does not ask for NoRetry
-//  3. attempts: MaxAttempts is not reached
-//  4. pushback: the dependency does not refuse a retry, nor ask for more than MaxPushback
-//  5. max_duration: the attempt begins within MaxDuration
-//  6. deadline: the attempt begins before the deadline of the call
-//  7. budget: the budget has one left, which is then taken
+//  3. hop: no layer above is retrying
+//  4. attempts: MaxAttempts, that of the outcome's rule if it has one, is not reached
+//  5. pushback: the dependency does not refuse a retry, nor ask for more than MaxPushback
+//  6. max_duration: the attempt begins within MaxDuration
+//  7. deadline: the attempt begins before the deadline of the call
+//  8. budget: the budget has one left, which is then taken
 //
 // The budget comes last, so that nothing is taken from it for a retry that something
 // else forbids.
 func (r *Retrier) Decide(s policy.RetryState) policy.Decision {
-	pushback, stop := r.outcome(s)
+	pushback, rule, stop := r.outcome(s)
+	if r.budget != nil && s.Outcome.Kind != policy.NotRun && (stop == policy.StopNone || s.Outcome.Pushback < 0) {
+		r.budget.failed()
+	}
 	switch {
 	case stop != policy.StopNone:
 		return policy.Decision{Stop: stop}
 	case s.Call != nil && s.Call.NoRetry:
 		return policy.Decision{Stop: policy.StopCall}
-	case r.cfg.MaxAttempts != Unlimited && s.Attempt >= r.cfg.MaxAttempts:
+	case s.Hop.IsRetry():
+		return policy.Decision{Stop: policy.StopHop}
+	case rule.MaxAttempts != Unlimited && s.Attempt >= rule.MaxAttempts:
 		return policy.Decision{Stop: policy.StopAttempts}
 	case pushback < 0 || pushback > r.cfg.MaxPushback:
 		return policy.Decision{Stop: policy.StopPushback}
 	}
-	delay := max(r.delay(s.Attempt), pushback)
+	delay := rule.Delay
+	if delay == 0 {
+		delay = r.delays.before(s.Attempt, s.LastDelay)
+	}
+	delay = max(delay, pushback, 0)
 	// Remaining times are compared with the delay, never added to it: a sum of two
 	// durations may wrap around, and would then be early.
 	if r.cfg.MaxDuration > 0 && delay >= r.cfg.MaxDuration-max(s.Now.Sub(s.Started), 0) {
@@ -115,30 +154,30 @@ func (r *Retrier) Decide(s policy.RetryState) policy.Decision {
 	if !s.Deadline.IsZero() && delay >= s.Deadline.Sub(s.Now) {
 		return policy.Decision{Stop: policy.StopDeadline}
 	}
-	if r.budget != nil && !r.budget.take(s.Now) {
+	if r.budget != nil && !r.budget.Take(s.Now) {
 		return policy.Decision{Stop: policy.StopBudget}
 	}
 	return policy.Decision{Delay: delay}
 }
 
-// outcome says whether an attempt that ended like this is retried, and how long the
-// dependency, or the gate that refused, wants to be left alone.
-func (r *Retrier) outcome(s policy.RetryState) (pushback time.Duration, stop policy.Stop) {
-	switch s.Outcome.Kind {
-	case policy.Failure, policy.Timeout, policy.Busy:
-		return s.Outcome.Pushback, policy.StopNone
-	case policy.Throttled:
-		if s.Outcome.Pushback == 0 {
-			return 0, policy.StopOutcome // over a limit, and nobody knows for how long
-		}
-		return s.Outcome.Pushback, policy.StopNone
-	case policy.Canceled:
-		return 0, policy.StopCanceled
-	case policy.NotRun:
-		return r.refusal(s.Err)
+// outcome says whether an attempt that ended like this is retried, by which rule, and
+// how long the dependency, or the gate that refused, wants to be left alone.
+func (r *Retrier) outcome(s policy.RetryState) (pushback time.Duration, rule Rule, stop policy.Stop) {
+	switch k := s.Outcome.Kind; {
+	case k == policy.Canceled:
+		return 0, rule, policy.StopCanceled
+	case k == policy.NotRun:
+		pushback, stop = r.refusal(s.Err)
+		return pushback, Rule{MaxAttempts: r.cfg.MaxAttempts}, stop
+	case k >= policy.NumKinds:
+		return 0, rule, policy.StopOutcome
 	default:
-		return 0, policy.StopOutcome
+		rule = r.rules[k]
 	}
+	if rule.Retry == Never || (rule.Retry == AwaitPushback && s.Outcome.Pushback == 0) {
+		return 0, rule, policy.StopOutcome
+	}
+	return s.Outcome.Pushback, rule, policy.StopNone
 }
 
 // refusal is outcome for an attempt that did not run.
@@ -163,15 +202,10 @@ func (r *Retrier) refusal(err error) (retryAfter time.Duration, stop policy.Stop
 	return re.RetryAfter, policy.StopNone
 }
 
-// delay returns the backoff before the retry that follows the given attempt.
-func (r *Retrier) delay(attempt int) time.Duration {
-	return r.cfg.Jitter.spread(backoff(r.cfg.BaseDelay, r.cfg.MaxDelay, r.cfg.Factor, attempt), r.uniform)
-}
-
 // Undo gives the retry of the last Decide back to the budget.
 func (r *Retrier) Undo(now time.Time) {
 	if r.budget != nil {
-		r.budget.undo(now)
+		r.budget.Undo(now)
 	}
 }
 
@@ -180,6 +214,7 @@ func (r *Retrier) Undo(now time.Time) {
 func (r *Retrier) Snapshot(now time.Time) policy.PolicySnapshot {
 	s := &policy.RetrySnapshot{MaxAttempts: max(r.cfg.MaxAttempts, 0)}
 	if r.budget != nil {
+		s.HasBudget = true
 		r.budget.describe(s, now)
 	}
 	return policy.PolicySnapshot{Name: r.cfg.Name, Kind: kind, Retry: s}

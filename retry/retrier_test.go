@@ -73,6 +73,21 @@ func TestDecide(t *testing.T) {
 		{name: "canceled", cfg: plain, state: kind(policy.Canceled, 0), stop: policy.StopCanceled},
 		{name: "kind of the future", cfg: plain, state: kind(policy.NumKinds, 0), stop: policy.StopOutcome},
 
+		{name: "throttled, never", cfg: cfg(func(c *retry.Config) { c.Throttled.Retry = retry.Never }), state: kind(policy.Throttled, second), stop: policy.StopOutcome},
+		{name: "throttled, always", cfg: cfg(func(c *retry.Config) { c.Throttled.Retry = retry.Always }), state: kind(policy.Throttled, 0), delay: second},
+		{name: "throttled, after a time of its own", cfg: cfg(func(c *retry.Config) { c.Throttled.Delay = 7 * second }), state: kind(policy.Throttled, 0), delay: 7 * second},
+		{name: "busy, when it says so", cfg: cfg(func(c *retry.Config) { c.Busy.Retry = retry.AwaitPushback }), state: kind(policy.Busy, 0), stop: policy.StopOutcome},
+		{name: "busy, and it says so", cfg: cfg(func(c *retry.Config) { c.Busy.Retry = retry.AwaitPushback }), state: kind(policy.Busy, 3*second), delay: 3 * second},
+		{name: "busy, exactly", cfg: cfg(func(c *retry.Config) { c.Busy.Delay, c.Jitter = 500*time.Millisecond, retry.FullJitter }), state: kind(policy.Busy, 0), delay: 500 * time.Millisecond},
+		{name: "busy, exactly and asked for more", cfg: cfg(func(c *retry.Config) { c.Busy.Delay = 500 * time.Millisecond }), state: kind(policy.Busy, second), delay: second},
+		{name: "longer than MaxDelay", cfg: cfg(func(c *retry.Config) { c.Busy.Delay = time.Minute }), state: kind(policy.Busy, 0), delay: time.Minute},
+		{name: "timeout, at once", cfg: cfg(func(c *retry.Config) { c.Timeout.Delay = retry.Off }), state: kind(policy.Timeout, 0)},
+		{name: "timeout, once", cfg: cfg(func(c *retry.Config) { c.Timeout.MaxAttempts = 2 }), state: with(func(s *policy.RetryState) { s.Attempt, s.Outcome.Kind = 2, policy.Timeout }), stop: policy.StopAttempts},
+		{name: "the others as before", cfg: cfg(func(c *retry.Config) { c.Timeout = retry.Rule{MaxAttempts: 1, Delay: retry.Off} }), state: with(func(s *policy.RetryState) { s.Attempt = 2 }), delay: 2 * second},
+		{name: "failures, never", cfg: cfg(func(c *retry.Config) { c.Failure.Retry = retry.Never }), state: failed, stop: policy.StopOutcome},
+
+		{name: "part of a retry", cfg: plain, state: with(func(s *policy.RetryState) { s.Hop = policy.NewHop(2) }), stop: policy.StopHop},
+		{name: "first try of the layers above", cfg: plain, state: with(func(s *policy.RetryState) { s.Hop = policy.NewHop(1) }), delay: second},
 		{name: "call without retry", cfg: plain, state: with(func(s *policy.RetryState) { s.Call = &policy.Call{NoRetry: true} }), stop: policy.StopCall},
 		{name: "nothing known about the call", cfg: plain, state: with(func(s *policy.RetryState) { s.Call = nil }), delay: second},
 
@@ -291,14 +306,14 @@ func TestSnapshot(t *testing.T) {
 	now := time.Now()
 	r := newRetrier(t, retry.Config{Name: "again", MaxAttempts: 5, Budget: retry.BudgetConfig{Ratio: 0.5, MinPerSecond: 1, Window: 2 * time.Second}})
 	assert.Equal(t, policy.PolicySnapshot{Name: "again", Kind: "retry", Retry: &policy.RetrySnapshot{
-		MaxAttempts: 5, HasBudget: true, BudgetRatio: 0.5, BudgetRemaining: 2,
+		MaxAttempts: 5, HasBudget: true, BudgetKind: "ratio", BudgetLevel: 1, BudgetRatio: 0.5, BudgetRemaining: 2,
 	}}, r.Snapshot(now), "right without traffic")
 	for range 3 {
 		retry.FirstAt(r, now)
 	}
 	require.Equal(t, policy.StopNone, fail(r, now))
 	assert.Equal(t, &policy.RetrySnapshot{
-		MaxAttempts: 5, HasBudget: true, BudgetRatio: 0.5, BudgetFirsts: 3, BudgetRetries: 1, BudgetRemaining: 2,
+		MaxAttempts: 5, HasBudget: true, BudgetKind: "ratio", BudgetLevel: 2.0 / 3, BudgetRatio: 0.5, BudgetFirsts: 3, BudgetRetries: 1, BudgetRemaining: 2,
 	}, r.Snapshot(now).Retry, "3.5 less one, in whole retries")
 
 	r = newRetrier(t, retry.Config{MaxAttempts: retry.Unlimited, Budget: retry.NoBudget{}})
