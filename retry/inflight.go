@@ -155,8 +155,8 @@ func (b *InFlightBudget) describe(s *policy.RetrySnapshot, _ time.Time) {
 	most := b.limit(active)
 	s.BudgetKind = "in_flight"
 	s.BudgetRatio = b.share
-	s.BudgetRetries = uint64(max(retries, 0)) //nolint:gosec // not negative
-	s.BudgetInFlight = uint64(max(active, 0)) //nolint:gosec // not negative
+	s.BudgetRetries = uint64(max(retries, 0))
+	s.BudgetInFlight = uint64(max(active, 0))
 	s.BudgetRemaining = float64(max(most-retries, 0))
 	s.BudgetLevel = share(s.BudgetRemaining, float64(most))
 }

@@ -2,6 +2,7 @@ package retry_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -14,9 +15,9 @@ import (
 
 // through calls fn through one pipeline inside the other, outermost first.
 func through(ctx context.Context, fn func(context.Context) (int, error), pipelines ...*policy.Pipeline) (int, error) {
-	for i := len(pipelines) - 1; i >= 0; i-- {
+	for _, p := range slices.Backward(pipelines) {
 		inner := fn
-		fn = func(ctx context.Context) (int, error) { return policy.Do(ctx, pipelines[i], inner) }
+		fn = func(ctx context.Context) (int, error) { return policy.Do(ctx, p, inner) }
 	}
 	return fn(ctx)
 }

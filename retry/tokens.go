@@ -166,9 +166,10 @@ func (c tokenCalls) Begin(ctx context.Context) context.Context {
 }
 
 func (c tokenCalls) End(ctx context.Context, k policy.Kind) {
-	if k == policy.Success && !(c.b.users.Load() > 1 && nested(ctx, c.b)) {
-		c.b.add(c.b.gain)
+	if k != policy.Success || (c.b.users.Load() > 1 && nested(ctx, c.b)) {
+		return
 	}
+	c.b.add(c.b.gain)
 }
 
 func (tokenCalls) Spent() {}
