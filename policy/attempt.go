@@ -32,6 +32,7 @@ type Attempt struct {
 	noWait    bool
 	discarded bool
 	preset    bool // outcome was set by the function
+	racing    bool // it is one attempt of a race
 	held      bool // a Handle keeps the attempt beyond its function
 	probe     bool // a breaker let it in to find out how the dependency is
 	outcome   Outcome
@@ -115,7 +116,8 @@ func (a *Attempt) recycle() {
 		}
 	}
 	a.pipe, a.plan, a.ctx, a.call = nil, nil, nil, nil
-	a.preset, a.held, a.discarded, a.noWait, a.probe = false, false, false, false, false
+	a.preset, a.held, a.discarded, a.noWait, a.probe, a.racing = false, false, false, false, false, false
+	a.hedge = 0
 	attempts.Put(a)
 }
 
@@ -147,7 +149,7 @@ func (a *Attempt) admit() error {
 		if g.shadow {
 			a.noWait = true
 			err := g.gate.Enter(ctx, a, i)
-			a.noWait = false
+			a.noWait = a.hedge != 0
 			if err != nil {
 				a.shadowed(i, err)
 				continue
@@ -160,8 +162,8 @@ func (a *Attempt) admit() error {
 	a.admitted = a.entered
 	a.start = a.now
 	if pl.runner == nil { // otherwise a worker does it
-		if a.number == 1 && pl.retry != nil {
-			pl.retry.First(a)
+		if pl.first != nil && a.number == 1 && a.hedge == 0 {
+			pl.first.First(a)
 		}
 		if pl.attemptTimeout > 0 {
 			a.bound = newDeadlineCtx(ctx, a.Now().Add(pl.attemptTimeout))
@@ -292,9 +294,9 @@ func (a *Attempt) tellDiscarded(o Outcome) {
 // unwind ends an attempt whose function did not return: a panic or
 // [runtime.Goexit], in it, in a gate or in a classifier. The panic goes on with its
 // own stack.
-func (a *Attempt) unwind(span AttemptSpan) {
+func (a *Attempt) unwind(span AttemptSpan) (o Outcome) {
 	a.now = a.pipe.elapsed()
-	o := Outcome{Kind: NotRun}
+	o = Outcome{Kind: NotRun}
 	switch a.stage {
 	case stageAdmission:
 	case stageRunning:
@@ -305,7 +307,9 @@ func (a *Attempt) unwind(span AttemptSpan) {
 	st := a.pipe.stats.at(a.stripe)
 	st.panics.Add(1)
 	st.attempt(o)
-	st.calls[o.Kind].Add(1) // it ends the call too
+	if !a.racing {
+		st.calls[o.Kind].Add(1) // it ends the call too
+	}
 	if o.Kind != NotRun {
 		a.tellEnd(o, nil)
 	}
@@ -318,6 +322,12 @@ func (a *Attempt) unwind(span AttemptSpan) {
 		a.recycle()
 	}()
 	a.leaveAll(o)
+	return o
+}
+
+// race makes the attempt one of several that run at the same time.
+func (a *Attempt) race(hedge int) {
+	a.racing, a.hedge, a.noWait = true, hedge, hedge != 0
 }
 
 // letGo makes nothing of a Hold: the function that asked for it did not return, or

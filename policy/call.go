@@ -75,6 +75,14 @@ func CallFrom(ctx context.Context) Call {
 // ordinary is what a context that says nothing says.
 var ordinary Call
 
+// callOr returns c, or what ctx says where that is nil.
+func callOr(ctx context.Context, c *Call) *Call {
+	if c != nil {
+		return c
+	}
+	return callFrom(ctx)
+}
+
 func callFrom(ctx context.Context) *Call {
 	if c, ok := ctx.Value(callKey{}).(*Call); ok {
 		return c

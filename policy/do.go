@@ -102,7 +102,7 @@ func do[A, T any](ctx context.Context, p *Pipeline, b body[A, T]) (T, *degraded,
 			return doFull(tctx, p, pl, span, b)
 		}
 	}
-	if pl.full {
+	if pl.full || (pl.hedge != nil && pl.hedgeable(callOr(ctx, b.call))) {
 		return doFull(ctx, p, pl, nil, b)
 	}
 	v, stripe, o, err := try(ctx, p, nil, 1, &b)
@@ -167,8 +167,8 @@ func doAgain[A, T any](s *callState, b body[A, T], v T) (T, *degraded, error) {
 	return rv, deg, err
 }
 
-// doFull runs a call that is bounded, followed by a tracer, or passes through
-// failsafe-go policies.
+// doFull runs a call that is bounded, followed by a tracer, may be hedged, or passes
+// through failsafe-go policies.
 func doFull[A, T any](ctx context.Context, p *Pipeline, pl *plan, span CallSpan, b body[A, T]) (rv T, deg *degraded, err error) {
 	s := newCallState(ctx, p, pl, span, b.call)
 	defer s.end(&deg, &err)
@@ -180,7 +180,7 @@ func doFull[A, T any](ctx context.Context, p *Pipeline, pl *plan, span CallSpan,
 		}
 	}()
 	b.watchDiscard(s, &v)
-	next := func(ctx context.Context) { step(ctx, s, &b, &v) }
+	next := func(ctx context.Context) { attempt(ctx, s, &b, &v) }
 	if len(s.plan.foreign) > 0 {
 		out, ok := s.compose(next, func() any { return v })
 		if ok {
@@ -375,11 +375,17 @@ func try[A, T any](ctx context.Context, p *Pipeline, s *callState, number int, b
 	}
 	a := p.newAttempt(ctx, number, b.call)
 	stripe = a.stripe
+	if s != nil && s.racing {
+		a.race(s.hedge)
+	}
 	returned := false
 	defer func() {
 		if !returned {
-			a.unwind(span)
-			if s == nil && b.calls != nil {
+			o := a.unwind(span)
+			switch {
+			case s != nil:
+				s.out = o
+			case b.calls != nil:
 				b.calls.End(ctx, NotRun)
 			}
 		}

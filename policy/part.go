@@ -56,19 +56,19 @@ type Part struct {
 	// queued.
 	Runner Runner
 
-	// Retry decides whether another attempt follows. Calls, if not nil, is told of
-	// calls on its behalf.
+	// Retry decides whether another attempt follows.
 	Retry Retrier
-	Calls CallWatcher
 
 	// Hedge decides whether a slow attempt gets another one beside it, up to
 	// MaxHedges.
 	Hedge     Hedger
 	MaxHedges int
 
-	// Budget is what a Retry or a Hedge is paid from; nil says nothing. Where both
-	// of a pipeline name the same one, it is told of each first attempt once.
+	// Budget is what a Retry or a Hedge is paid from, a pointer; nil says nothing.
+	// Calls, if not nil, is told of calls on its behalf. Where both of a pipeline name
+	// the same budget, the Retry alone hears of first attempts, and its Calls of calls.
 	Budget any
+	Calls  CallWatcher
 
 	// Fallback answers in place of a call that failed.
 	Fallback Fallback[any]

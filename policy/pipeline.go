@@ -55,7 +55,8 @@ type plan struct {
 	retryStats     *reactorStats
 	hedge          Hedger
 	hedgeStats     *hedgeStats
-	maxHedges      int
+	hedging        *engine.Hedging
+	first          firster     // told of the first attempt of each call; nil for nobody
 	calls          CallWatcher // nil for nearly all
 	total          time.Duration
 	full           bool // every call takes the long way: a total timeout, a runner, or failsafe-go policies
@@ -234,11 +235,10 @@ func (p *Pipeline) assemble(parts []Part) (*plan, error) {
 		case part.Retry != nil:
 			once(part, "retry")
 			pl.retry = part.Retry
-			pl.calls = part.Calls
 			pl.retryStats = &reactorStats{name: part.Name}
 		case part.Hedge != nil:
 			once(part, "hedge")
-			pl.hedge, pl.maxHedges = part.Hedge, max(part.MaxHedges, 1)
+			pl.hedge, pl.hedging = part.Hedge, engine.NewHedging(max(part.MaxHedges, 1))
 			pl.hedgeStats = &hedgeStats{name: part.Name}
 		case part.Timeouts != nil:
 			once(part, "timeout")
@@ -279,6 +279,7 @@ func (p *Pipeline) assemble(parts []Part) (*plan, error) {
 	}
 	pl.fill(parts, gates, heads)
 	pl.recovery = newRecovery(pl)
+	pl.first, pl.calls = paidOf(parts).first(), paidOf(parts).calls()
 	pl.full = pl.total > 0 || len(pl.foreign) > 0 || pl.runner != nil
 	return pl, nil
 }
@@ -458,7 +459,7 @@ func (p *Pipeline) Snapshot() Snapshot {
 			}
 		case part.Hedge != nil:
 			if ps.Hedge == nil {
-				ps.Hedge = &HedgeSnapshot{MaxHedges: pl.maxHedges}
+				ps.Hedge = &HedgeSnapshot{MaxHedges: max(part.MaxHedges, 1)}
 			}
 			pl.hedgeStats.addTo(ps.Hedge)
 		}

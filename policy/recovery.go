@@ -48,6 +48,9 @@ type callState struct {
 	fresh bool // an attempt was made in this round
 	taken bool // what they answered in this round has been taken over
 
+	racing bool // this is one attempt of a race, and hedge its number
+	hedge  int
+
 	discard   func() // gives up the value of the last attempt; nil when values need no care
 	valued    bool   // the last attempt that ran came with a value
 	discarded bool   // and it has been given up

@@ -112,8 +112,8 @@ func (j *job[A, T]) Begin() context.Context {
 	a.now = a.pipe.elapsed()
 	j.start.Store(int64(a.now))
 	a.stage = stageRunning
-	if a.number == 1 && a.plan.retry != nil {
-		a.plan.retry.First(a)
+	if a.plan.first != nil && a.number == 1 && a.hedge == 0 {
+		a.plan.first.First(a)
 	}
 	if d := a.plan.attemptTimeout; d > 0 {
 		c := newDeadlineCtx(a.ctx, a.Now().Add(d))
@@ -168,10 +168,13 @@ func tryPooled[A, T any](ctx context.Context, s *callState, number int, b *body[
 	}
 	a := &Attempt{stripe: nextStripe.Add(1)}
 	a.begin(ctx, s.p, number, b.call)
+	if s.racing {
+		a.race(s.hedge)
+	}
 	ended, held := false, false
 	defer func() {
 		if !ended {
-			a.unwind(span)
+			s.out = a.unwind(span)
 		}
 	}()
 	if err = a.admit(); err == nil {
