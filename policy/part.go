@@ -119,6 +119,8 @@ type Part struct {
 	SlowAfter   time.Duration
 	MaxAttempts int
 	BaseDelay   time.Duration
+
+	spec Policy // that it was built from
 }
 
 // contributions returns the number of things that the part is set to be.

@@ -35,8 +35,8 @@ type Pipeline struct {
 	shutRefused rejections // by a closed pipeline
 
 	mu      sync.Mutex
-	cancels []func() // subscriptions
-	closers []Closer
+	cancels []func() // subscriptions of the observers
+	retired []Closer // of policies that an update has replaced
 	closed  bool
 	typed   map[string]*typedState // of the fallbacks of typed handles, by name
 }
@@ -68,6 +68,7 @@ type plan struct {
 	recovery       *recovery
 
 	parts    []Part // outermost first, for snapshots
+	closers  []Closer
 	warnings []string
 }
 
@@ -111,24 +112,44 @@ type reactorStats struct {
 // "inventory.retry.MaxAttempts: …".
 func New(name string, policies ...Policy) (*Pipeline, error) {
 	p := &Pipeline{name: name, base: time.Now(), stats: newStats()}
-	pl, err := p.build(policies)
-	if err != nil {
+	parts, err := p.build(policies)
+	pl, aerr := p.assemble(parts)
+	if err = errors.Join(err, aerr); err != nil {
 		return nil, err
 	}
-	p.plan.Store(pl)
-	for i := range pl.gates {
-		g := &pl.gates[i]
-		if e, ok := g.gate.(Emitter); ok && len(p.observers) > 0 {
-			p.cancels = append(p.cancels, e.Subscribe(func(ev Event) {
-				ev.Dependency, ev.Policy = p.name, g.name
-				p.observe(ev)
-			}))
+	for _, part := range parts {
+		switch {
+		case part.Observer != nil:
+			p.observers = append(p.observers, part.Observer)
+		case part.Tracer != nil:
+			p.tracer = part.Tracer
 		}
+	}
+	p.plan.Store(pl)
+	if len(p.observers) > 0 {
+		p.cancels = p.subscribe(pl, p.observe)
 	}
 	return p, nil
 }
 
-func (p *Pipeline) build(policies []Policy) (*plan, error) {
+// subscribe hands the events of the gates to fn. It returns the functions that end that.
+func (p *Pipeline) subscribe(pl *plan, fn func(Event)) (cancels []func()) {
+	for i := range pl.gates {
+		e, ok := pl.gates[i].gate.(Emitter)
+		if !ok {
+			continue
+		}
+		name := pl.gates[i].name
+		cancels = append(cancels, e.Subscribe(func(ev Event) {
+			ev.Dependency, ev.Policy = p.name, name
+			fn(ev)
+		}))
+	}
+	return cancels
+}
+
+// build makes the parts of the policies, in the order in which the gates stand.
+func (p *Pipeline) build(policies []Policy) ([]Part, error) {
 	var errs []error
 	if !isLabel(p.name) {
 		errs = append(errs, &ConfigError{Field: "name", Value: fmt.Sprintf("%q", p.name), Want: labelWant})
@@ -158,17 +179,14 @@ func (p *Pipeline) build(policies []Policy) (*plan, error) {
 			if !isLabel(part.Name) {
 				errs = append(errs, badName(p.name, part))
 			}
+			part.spec = pol
 			parts = append(parts, part)
 		}
 	}
 	if !ordered {
 		slices.SortStableFunc(parts, func(a, b Part) int { return cmp.Compare(a.Place, b.Place) })
 	}
-	pl, err := p.assemble(parts)
-	if err = errors.Join(append(errs, err)...); err != nil {
-		return nil, err
-	}
-	return pl, nil
+	return parts, errors.Join(errs...)
 }
 
 // isNil says what p is if it is nil, also when it is a nil pointer: a live policy whose
@@ -244,10 +262,8 @@ func (p *Pipeline) assemble(parts []Part) (*plan, error) {
 			once(part, "timeout")
 			pl.attemptTimeout, pl.total = part.Timeouts.Attempt, part.Timeouts.Total
 		case part.Observer != nil:
-			p.observers = append(p.observers, part.Observer)
 		case part.Tracer != nil:
 			once(part, "tracer")
-			p.tracer = part.Tracer
 		case part.Classify != nil:
 			pl.classifiers = append(pl.classifiers, part.Classify)
 		case part.Derived:
@@ -265,7 +281,7 @@ func (p *Pipeline) assemble(parts []Part) (*plan, error) {
 			fail(part, "the policy contributes nothing to a pipeline")
 		}
 		if c, ok := closerOf(part); ok {
-			p.closers = append(p.closers, c)
+			pl.closers = append(pl.closers, c)
 		}
 	}
 	if gates > MaxGates {
@@ -415,7 +431,7 @@ func (p *Pipeline) Close(ctx context.Context) error {
 	}
 	p.unwatchAll()
 	var errs []error
-	for _, c := range p.closers {
+	for _, c := range slices.Concat(p.retired, p.plan.Load().closers) {
 		errs = append(errs, c.Close(ctx))
 	}
 	errs = append(errs, p.closeTyped(ctx))

@@ -77,6 +77,30 @@ func (r *Registry) New(name string, policies ...Policy) (*Pipeline, error) {
 	return p, nil
 }
 
+// Prepare is [Pipeline.Prepare] for the pipeline of that name, with the policies of Use
+// beside those given.
+func (r *Registry) Prepare(name string, policies ...Policy) (*Update, error) {
+	r.mu.RLock()
+	p, ok := r.pipelines[name]
+	common := r.common
+	r.mu.RUnlock()
+	if !ok {
+		return nil, &ConfigError{Dependency: name, Field: "name", Value: name, Want: "want the name of a pipeline of the registry"}
+	}
+	return p.Prepare(slices.Concat(policies, common)...)
+}
+
+// Remove takes a pipeline out of the registry and closes it ([Pipeline.Close]); who still
+// has it is refused. The name is free again at once: a pipeline that New builds under it
+// knows nothing of the one before. A name that is not there is no error.
+func (r *Registry) Remove(ctx context.Context, name string) error {
+	r.mu.Lock()
+	p := r.pipelines[name]
+	delete(r.pipelines, name)
+	r.mu.Unlock()
+	return p.Close(ctx)
+}
+
 // Get returns the pipeline of that name.
 func (r *Registry) Get(name string) (*Pipeline, bool) {
 	r.mu.RLock()

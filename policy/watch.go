@@ -44,18 +44,7 @@ func (p *Pipeline) Watch(w Watcher) (cancel func()) {
 	if p.closed {
 		return func() {}
 	}
-	for i := range p.plan.Load().gates {
-		g := &p.plan.Load().gates[i]
-		e, ok := g.gate.(Emitter)
-		if !ok {
-			continue
-		}
-		name := g.name
-		s.cancels = append(s.cancels, e.Subscribe(func(ev Event) {
-			ev.Dependency, ev.Policy = p.name, name
-			w.OnEvent(ev) // the emitter catches panics
-		}))
-	}
+	s.cancels = p.subscribe(p.plan.Load(), w.OnEvent) // the emitters catch panics
 	list := []*watch{s}
 	if old := p.watchers.Load(); old != nil {
 		list = append(slices.Clip(*old), s)

@@ -1,0 +1,196 @@
+package policy_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/breakwater-go/breakwater/policy"
+)
+
+// spec is a configuration of a gate that can be resized.
+type spec struct {
+	Name  string
+	Limit int
+	Deep  int // cannot be changed in place
+	Bad   bool
+}
+
+func (s spec) BuildPolicy() (policy.Part, error) {
+	if s.Bad {
+		return policy.Part{Kind: "sized", Name: s.Name}, &policy.ConfigError{Policy: "sized", Field: "Bad", Value: true, Want: "want false"}
+	}
+	g := &sized{deep: s.Deep, gate: &gate{name: s.Name, limit: s.Limit}}
+	return policy.Part{Kind: "sized", Name: s.Name, Gate: g}, nil
+}
+
+type sized struct {
+	*gate
+
+	deep   int
+	closed atomic.Bool
+}
+
+func (g *sized) Reload(next policy.Policy) (func(), error) {
+	s, ok := next.(spec)
+	if !ok || s.Deep != g.deep {
+		return nil, errors.New("Deep cannot be changed in place")
+	}
+	return func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.limit = s.Limit
+	}, nil
+}
+
+func (g *sized) Close(context.Context) error {
+	g.closed.Store(true)
+	return nil
+}
+
+func replacements(u *policy.Update) (list []string) {
+	for _, r := range u.Replacements {
+		list = append(list, r.String())
+	}
+	return list
+}
+
+func prepared(t *testing.T, p *policy.Pipeline, policies ...policy.Policy) *policy.Update {
+	t.Helper()
+	u, err := p.Prepare(policies...)
+	require.NoError(t, err)
+	return u
+}
+
+func TestUpdate(t *testing.T) {
+	t.Parallel()
+	p, err := policy.New("dep", spec{Name: "a", Limit: 2}, spec{Name: "b", Limit: -1}, spec{Name: "c"}, policy.Timeouts{Total: time.Minute})
+	require.NoError(t, err)
+	ok := func(context.Context) error { return nil }
+	require.ErrorIs(t, policy.Run(t.Context(), p, ok), policy.ErrRejected)
+
+	u := prepared(t, p, spec{Name: "a", Limit: 3}, spec{Name: "b", Limit: -1}, spec{Name: "c", Deep: 1}, spec{Name: "d"}, policy.Timeouts{Total: time.Hour})
+	assert.Equal(t, []string{"timeout: resized", "a: resized", "b: kept", "c: reset (Deep cannot be changed in place)", "d: added"}, replacements(u))
+	assert.Len(t, p.Snapshot().Policies, 4, "nothing has changed yet")
+	require.NoError(t, u.Apply())
+	require.ErrorIs(t, u.Apply(), policy.ErrStale)
+	snap := p.Snapshot()
+	require.Len(t, snap.Policies, 5)
+	assert.Equal(t, time.Hour, snap.Policies[0].Timeouts.Total)
+	assert.Equal(t, uint64(1), snap.Policies[2].Rejected[policy.ReasonConcurrency], "what was counted stays")
+
+	u = prepared(t, p, spec{Name: "b", Limit: 1})
+	assert.Equal(t, []string{"b: resized", "timeout: removed", "a: removed", "c: removed", "d: removed"}, replacements(u))
+	require.NoError(t, u.Apply())
+	require.NoError(t, policy.Run(t.Context(), p, ok))
+	require.NoError(t, p.Close(t.Context()))
+	_, err = p.Prepare()
+	require.ErrorIs(t, err, policy.ErrClosed)
+}
+
+// What is wrong is reported at once, and changes nothing.
+func TestUpdateFaults(t *testing.T) {
+	t.Parallel()
+	p, err := policy.New("dep", spec{Name: "a", Limit: 2})
+	require.NoError(t, err)
+	_, err = p.Prepare(spec{Name: "a", Bad: true}, spec{Name: "b"}, spec{Name: "b"}, policy.Timeouts{Total: -1})
+	for _, want := range []string{"dep.a.Bad", "dep.b", "dep.timeout.Total"} {
+		require.ErrorContains(t, err, want)
+	}
+	assert.Len(t, p.Snapshot().Policies, 1)
+	require.NoError(t, p.SetShadow("a", true))
+	u := prepared(t, p, spec{Name: "a", Limit: 2})
+	require.NoError(t, u.Apply())
+	assert.True(t, p.Snapshot().Policies[0].Shadow, "what was switched by hand stays while the settings do")
+}
+
+// An attempt that has entered leaves through the gates it entered; the next one meets
+// the new ones.
+func TestUpdateInFlight(t *testing.T) {
+	t.Parallel()
+	old, next := &gate{name: "a", holds: true}, &gate{name: "a"}
+	p, err := policy.New("dep", old)
+	require.NoError(t, err)
+	h, err := p.Enter(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, prepared(t, p, next).Apply())
+	require.NoError(t, policy.Run(t.Context(), p, func(context.Context) error { return nil }))
+	h.Leave(nil)
+	h.Release()
+	assert.Equal(t, 0, old.inFlight)
+	assert.Len(t, old.outcomes, 1)
+	assert.Len(t, next.outcomes, 1)
+}
+
+// What was replaced is closed by the update after that, or with the pipeline.
+func TestUpdateCloses(t *testing.T) {
+	t.Parallel()
+	first := &sized{gate: &gate{name: "a"}, deep: 1}
+	second := &sized{gate: &gate{name: "a"}, deep: 2}
+	p, err := policy.New("dep", live{first})
+	require.NoError(t, err)
+	require.NoError(t, prepared(t, p, live{second}).Apply())
+	assert.False(t, first.closed.Load(), "a call may be on its way to it")
+	require.NoError(t, prepared(t, p, live{second}).Apply())
+	assert.True(t, first.closed.Load())
+	assert.False(t, second.closed.Load())
+	require.NoError(t, prepared(t, p).Apply())
+	require.NoError(t, p.Close(t.Context()))
+	assert.True(t, second.closed.Load())
+}
+
+type live struct{ g *sized }
+
+func (l live) BuildPolicy() (policy.Part, error) {
+	return policy.Part{Kind: "sized", Name: l.g.name, Gate: l.g}, nil
+}
+
+func TestUpdateConcurrentSafe(t *testing.T) {
+	t.Parallel()
+	var r policy.Registry
+	r.Use(policy.Observe(policy.ObserverFunc(func(policy.Event) {})))
+	p, err := r.New("dep", spec{Name: "a", Limit: 1000})
+	require.NoError(t, err)
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					assert.NoError(t, policy.Run(t.Context(), p, func(context.Context) error { return nil }))
+				}
+			}
+		})
+	}
+	for i := range 200 {
+		u, err := r.Prepare("dep", spec{Name: "a", Limit: 1000 + i%3}, policy.Timeouts{Total: time.Duration(i%2) * time.Minute})
+		require.NoError(t, err)
+		require.NoError(t, u.Apply())
+		cancel := p.Watch(idleWatcher{})
+		_ = p.Snapshot()
+		cancel()
+	}
+	close(stop)
+	wg.Wait()
+	require.NoError(t, r.Remove(t.Context(), "dep"))
+	require.NoError(t, r.Remove(t.Context(), "dep"))
+	_, err = r.Prepare("dep")
+	require.Error(t, err)
+	require.ErrorIs(t, policy.Run(t.Context(), p, func(context.Context) error { return nil }), policy.ErrClosed)
+	_, err = r.New("dep")
+	require.NoError(t, err)
+}
+
+type idleWatcher struct{}
+
+func (idleWatcher) OnEvent(policy.Event)                         {}
+func (idleWatcher) OnAttempt(context.Context, policy.AttemptEnd) {}
