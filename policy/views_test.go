@@ -3,6 +3,7 @@ package policy_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -93,6 +94,7 @@ func TestSnapshotCallLatencyHasTheFallback(t *testing.T) {
 type spans struct {
 	admissions []policy.Admission
 	ends       []policy.CallEnd
+	mu         sync.Mutex
 }
 
 func (s *spans) StartCall(ctx context.Context, _ string) (context.Context, policy.CallSpan) {
@@ -102,13 +104,19 @@ func (s *spans) StartCall(ctx context.Context, _ string) (context.Context, polic
 func (s *spans) StartAttempt(ctx context.Context, _ int) (context.Context, policy.AttemptSpan) {
 	return ctx, attemptSpans{s}
 }
-func (s *spans) Event(policy.Event)   {}
-func (s *spans) End(e policy.CallEnd) { s.ends = append(s.ends, e) }
+func (s *spans) Event(policy.Event) {}
+func (s *spans) End(e policy.CallEnd) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ends = append(s.ends, e)
+}
 
 type attemptSpans struct{ *spans }
 
 func (attemptSpans) End(policy.Outcome, error) {}
 func (a attemptSpans) Admission(ad policy.Admission) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	a.admissions = append(a.admissions, ad)
 }
 
