@@ -228,3 +228,17 @@ func TestFallbackDescribesItself(t *testing.T) {
 	require.NoError(t, p.Close(t.Context()))
 	assert.Equal(t, 1, d.closed, "closed with its pipeline, once")
 }
+
+func TestPipelineClassify(t *testing.T) {
+	t.Parallel()
+	p := build(t, policy.ClassifyErrors(func(err error) policy.Kind {
+		if errors.Is(err, errLimit) {
+			return policy.Throttled
+		}
+		return policy.NotRun
+	}))
+	assert.Equal(t, policy.Throttled, p.Classify(t.Context(), errLimit).Kind)
+	assert.Equal(t, policy.Failure, p.Classify(t.Context(), errBoom).Kind)
+	assert.Equal(t, policy.Success, p.Classify(t.Context(), nil).Kind)
+	assert.Equal(t, policy.Permanent, (*policy.Pipeline)(nil).Classify(t.Context(), policy.AsPermanent(errLimit)).Kind)
+}

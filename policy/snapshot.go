@@ -327,7 +327,7 @@ type StaleSnapshot struct {
 	MaxWeight  uint64        // of Weight; 0 when they are bounded by number
 	Evicted    uint64        // entries dropped to make room, from the start
 	Loading    int           // loads running now
-	OldestAge  time.Duration // age of the oldest value served, from the start
+	OldestAge  time.Duration // of the oldest value served past its freshness, from the start
 	Fresh      time.Duration // settings: values are fresh for this long
 	MaxAge     time.Duration // and are never served when older than this
 }
