@@ -105,6 +105,10 @@ unit: # The test runs of `make test`, added up.
 	  exit $$rc; \
 	} | .tmp/testsum -o .tmp/test-summary -modules "$$(go list -m)"
 
+.PHONY: schema
+schema: ## Write the JSON Schema of breakwater.yaml from the Go types and their comments
+	go -C config test -count=1 -run '^TestSchemaIsThatOfTheTypes$$' . -update
+
 .PHONY: fmt
 fmt: ## Format all code (gofumpt and goimports, as .golangci.yml sets them)
 	@$(call install,$(GOLANGCI),github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION))

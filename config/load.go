@@ -12,8 +12,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/goccy/go-yaml/parser"
-
-	"github.com/breakwater-go/breakwater/retry"
 )
 
 // Load reads the sources, lays them over each other and returns what comes of it. The
@@ -25,6 +23,7 @@ func Load(ctx context.Context, sources ...Source) (*Settings, error) {
 	d := &decoder{}
 	var low *node
 	var set []layered
+	var waivers []waiver
 	for _, src := range list {
 		c, err := src.Read(ctx)
 		d.errs = append(d.errs, flatten(err)...)
@@ -37,6 +36,7 @@ func Load(ctx context.Context, sources ...Source) (*Settings, error) {
 		case c.Tree != nil:
 			n = fromValue(c.Tree, at)
 		case c.YAML != nil:
+			waivers = append(waivers, waiversIn(c.Name, c.YAML)...)
 			n, err = parse(c.Name, c.YAML)
 			d.errs = append(d.errs, flatten(err)...)
 			if n == nil || n.kind != mappingNode {
@@ -55,6 +55,7 @@ func Load(ctx context.Context, sources ...Source) (*Settings, error) {
 	if len(d.errs) > 0 {
 		return nil, errors.Join(inOrder(d.errs)...)
 	}
+	s.waivers = waivers
 	return s, nil
 }
 
@@ -131,30 +132,36 @@ func (d *decoder) overrides(low *node, set []layered) *node {
 			d.fail(s.at, join(dep, instance), "the policy is off")
 			continue
 		}
-		t := kind.spec
 		at := deps.child(dep, s.at).child(keyPolicies, s.at).child(instance, s.at)
-		for {
-			field, more, ok := d.find(s, rest, "setting of "+join(dep, instance), fieldNames(t))
-			if !ok {
-				break
-			}
-			if more == "" {
-				at.set(field, s.at, scalarOf(s.Text, s.at))
-				break
-			}
-			at = at.child(field, s.at)
-			f, _ := t.FieldByName(field)
-			if t = f.Type; t == budgetType {
-				t = reflect.TypeFor[retry.BudgetConfig]()
-			}
-			if t.Kind() != reflect.Struct {
-				d.fail(s.at, s.Path, "%s has no settings of its own", field)
-				break
-			}
-			rest = more
-		}
+		d.place(s, at, kind.spec, rest, "setting of "+join(dep, instance))
 	}
 	return root
+}
+
+// place puts a setting where the rest of its path leads, among the settings of a type.
+func (d *decoder) place(s layered, at *node, t reflect.Type, rest, what string) {
+	known := budgetSettings()
+	if t != budgetType {
+		known = fieldNames(t)
+	}
+	field, rest, ok := d.find(s, rest, what, known)
+	if !ok {
+		return
+	}
+	if rest == "" {
+		at.set(field, s.at, scalarOf(s.Text, s.at))
+		return
+	}
+	var inner reflect.Type
+	if t != budgetType { // no setting of a budget has settings of its own
+		f, _ := t.FieldByName(field)
+		inner = f.Type
+	}
+	if inner == nil || inner != budgetType && inner.Kind() != reflect.Struct {
+		d.fail(s.at, s.Path, "%s has no settings of its own", field)
+		return
+	}
+	d.place(s, at.child(field, s.at), inner, rest, what)
 }
 
 // names0 lists the keys of a mapping, none for nil.

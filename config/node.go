@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"slices"
+	"strconv"
 )
 
 // Origin says where a value comes from.
@@ -136,3 +137,5 @@ func fromValue(v any, o Origin) *node {
 		return newScalar(fmt.Sprint(v), o)
 	}
 }
+
+func itoa(i int) string { return strconv.Itoa(i) }

@@ -15,6 +15,8 @@ import (
 type Settings struct {
 	// Dependencies are in the order in which they were first named.
 	Dependencies []Dependency
+
+	waivers []waiver
 }
 
 // Dependency holds the policies of one dependency.
@@ -29,6 +31,10 @@ type Dependency struct {
 	// [policy.Ordered].
 	Ordered  bool
 	Policies []Policy
+
+	Facts Facts
+
+	facts *node // where they stand
 }
 
 // Policy is one policy of a dependency.
@@ -43,6 +49,8 @@ type Policy struct {
 
 	// Values are the settings that were made, in the order of their paths.
 	Values []Value
+
+	node *node
 }
 
 // Value is a setting that was made somewhere.
@@ -72,6 +80,7 @@ const (
 	keyLike         = "like"
 	keyOrdered      = "ordered"
 	keyPolicies     = "policies"
+	keyFacts        = "facts"
 	keyName         = "Name"
 
 	// keyKind holds the kind of a policy in a tree in which policies are found by
@@ -124,7 +133,7 @@ func (d *decoder) outline(n *node, path string) *node {
 		d.fail(n.origin, path, "%s: want a mapping with %s and %s", n.what(), keyLike, keyPolicies)
 		return out
 	}
-	known := []string{keyLike, keyOrdered, keyPolicies}
+	known := []string{keyLike, keyOrdered, keyFacts, keyPolicies}
 	for _, key := range n.keys {
 		v := n.fields[key]
 		switch key {
@@ -136,6 +145,11 @@ func (d *decoder) outline(n *node, path string) *node {
 		case keyOrdered:
 			if _, ok := v.scalar.(bool); !ok || v.kind != scalarNode {
 				d.fail(v.origin, join(path, key), "%s: want true or false", v.what())
+				continue
+			}
+		case keyFacts:
+			if v.kind != mappingNode {
+				d.fail(v.origin, join(path, key), "%s: want a mapping of %s", v.what(), strings.Join(fieldNames(reflect.TypeFor[Facts]()), ", "))
 				continue
 			}
 		case keyPolicies:
@@ -251,6 +265,9 @@ func (d *decoder) settings(low, high *node) *Settings {
 		if o, ok := base.field(keyOrdered).value().(bool); ok {
 			dep.Ordered = o
 		}
+		if dep.facts = base.field(keyFacts); dep.facts != nil {
+			d.fields(reflect.ValueOf(&dep.Facts).Elem(), dep.facts, join(name, keyFacts), nil)
+		}
 		policies := base.field(keyPolicies)
 		if policies == nil {
 			policies = newMapping(deps.fields[name].origin)
@@ -324,7 +341,7 @@ func (d *decoder) policy(dependency, instance string, policies, above, defaults 
 	}
 	own = over(defaults.field(kind.name), own)
 	before := len(d.errs)
-	p := Policy{Kind: kind.name, Name: instance, Origin: policies.names[instance], Spec: d.spec(kind, own, path)}
+	p := Policy{Kind: kind.name, Name: instance, Origin: policies.names[instance], Spec: d.spec(kind, own, path), node: own}
 	p.Values = values(own, "")
 	d.valid(p, own, path, d.errs[before:])
 	return p, true

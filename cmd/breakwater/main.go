@@ -1,6 +1,9 @@
 // Command breakwater shows what the policies do to a call.
 //
 //	breakwater demo [--for 20s] [--json] [--seed n] [--spans] [--metrics-addr host:port]
+//	breakwater lint [--format text|json|sarif] file...
+//	breakwater config show file...
+//	breakwater schema
 //
 // It exits with 0, with 1 after an error, with 2 when the command line is wrong, and
 // with 130 when it was interrupted.
@@ -35,7 +38,10 @@ type output struct {
 }
 
 type commands struct {
-	Demo demoCommand `cmd:"" help:"Watch a dependency fail, behind a plain client and behind pipelines."`
+	Demo   demoCommand   `cmd:"" help:"Watch a dependency fail, behind a plain client and behind pipelines."`
+	Lint   lintCommand   `cmd:"" help:"Find settings that are valid and have led to incidents."`
+	Config configCommand `cmd:"" help:"Look at settings."`
+	Schema schemaCommand `cmd:"" help:"Print the JSON Schema of breakwater.yaml."`
 }
 
 func main() {
@@ -66,11 +72,13 @@ func run(ctx context.Context, args []string, out output) int {
 	case helped:
 		return exitOK
 	case err != nil:
-		return fail(out, exitUsage, fmt.Errorf("%w (breakwater --help lists the commands, breakwater demo --help the flags)", err))
+		return fail(out, exitUsage, fmt.Errorf("%w (breakwater --help lists the commands, breakwater COMMAND --help the flags)", err))
 	}
 	switch err := command.Run(); {
 	case errors.Is(err, errInterrupted):
 		return exitInterrupted
+	case errors.Is(err, errFound):
+		return exitError
 	case err != nil:
 		return fail(out, exitError, err)
 	}

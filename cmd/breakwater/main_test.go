@@ -21,7 +21,7 @@ func TestRunCommandLine(t *testing.T) {
 	}{
 		{"help", []string{"--help"}, exitOK, "demo [flags]", ""},
 		{"help on the demo", []string{"demo", "--help"}, exitOK, "How long the load lasts, at least 6s.", ""},
-		{"no command", nil, exitUsage, "", "breakwater demo --help"},
+		{"no command", nil, exitUsage, "", "--help"},
 		{"an unknown command", []string{"swim"}, exitUsage, "", "swim"},
 		{"an unknown flag", []string{"demo", "--fast"}, exitUsage, "", "--fast"},
 		{"too short", []string{"demo", "--for", "5999ms"}, exitUsage, "", "want at least 6s"},

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func write(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "breakwater.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+func TestLint(t *testing.T) {
+	t.Parallel()
+	bad := write(t, "dependencies: {a: {policies: [breaker: {MinCalls: 1}]}}")
+	good := write(t, "dependencies: {a: {policies: [breaker: {MinCalls: 9}]}}")
+	broken := write(t, "dependencies: {a: {policies: [braker: {}]}}")
+	for _, tt := range []struct {
+		name string
+		args []string
+		code int
+		out  string
+		err  string
+	}{
+		{"something", []string{"lint", bad}, exitError, "[BW024]", ""},
+		{"nothing", []string{"lint", good}, exitOK, "0 errors, 0 warnings", ""},
+		{"nothing as bad", []string{"lint", "--fail-on", "error", bad}, exitOK, "[BW024]", ""},
+		{"set by a flag", []string{"lint", bad, "--set", "a.breaker.MinCalls=5"}, exitOK, "0 errors", ""},
+		{"as json", []string{"lint", "--format=json", bad}, exitError, `"rule": "BW024"`, ""},
+		{"as sarif", []string{"lint", "--format=sarif", bad}, exitError, `"ruleId": "BW024"`, ""},
+		{"a file that does not load", []string{"lint", broken}, exitError, "", `did you mean "breaker"`},
+		{"a file that is not there", []string{"lint", good + "x"}, exitError, "", "no such file"},
+		{"no file", []string{"lint"}, exitUsage, "", "file"},
+		{"another format", []string{"lint", "--format=xml", bad}, exitUsage, "", "xml"},
+		{"settings", []string{"config", "show", bad}, exitOK, "a.breaker.MinCalls  1  file  " + bad + ":1:", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var out, errs bytes.Buffer
+			assert.Equal(t, tt.code, run(t.Context(), tt.args, output{&out, &errs}), errs.String())
+			assert.Contains(t, out.String(), tt.out)
+			assert.Contains(t, errs.String(), tt.err)
+		})
+	}
+}
+
+func TestSchema(t *testing.T) {
+	t.Parallel()
+	var out, errs bytes.Buffer
+	require.Equal(t, exitOK, run(t.Context(), []string{"schema"}, output{&out, &errs}))
+	assert.True(t, json.Valid(out.Bytes()))
+}
