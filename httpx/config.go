@@ -38,6 +38,12 @@ type Config struct {
 	// arguments, nor read or close the body. Nil judges nothing.
 	Classify func(req *http.Request, resp *http.Response, err error) policy.Kind
 
+	// Internal says that the server is one of ours: requests tell it which attempt
+	// they are, how long they will be waited for and what priority they have, and a
+	// response of it may say that it is not to be retried (package hop). Otherwise
+	// requests carry none of these marks, and responses are not asked.
+	Internal bool
+
 	// MaxRetryAfter caps the time that a server asks to be left alone for: a larger
 	// Retry-After counts as this. Zero means 300s, negative that the header is not
 	// read.

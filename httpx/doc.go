@@ -36,4 +36,10 @@
 // A response that is not returned, because another attempt follows, is drained within
 // limits and closed before the wait, so that it holds neither a permit nor a
 // connection through it.
+//
+// # Layers
+//
+// Where the server is one of ours (Config.Internal), a request says which attempt it is
+// and how long it will be waited for. [Hop] is the middleware that reads this in the
+// server, so that layers which retry do not multiply.
 package httpx

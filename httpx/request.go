@@ -65,8 +65,11 @@ type sent struct {
 
 // outgoing returns the request that an attempt sends: a copy of the caller's, under
 // the attempt's context and with a body of its own.
-func (x *exchange) outgoing(ctx context.Context) (*http.Request, error) {
+func (x *exchange) outgoing(ctx context.Context, at *policy.Attempt) (*http.Request, error) {
 	out := x.req.WithContext(ctx)
+	if x.rt.cfg.Internal {
+		out.Header = marked(ctx, x.req.Header, at)
+	}
 	if x.sent == nil || x.sent.take() {
 		return out, nil
 	}

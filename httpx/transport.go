@@ -111,7 +111,7 @@ type exchange struct {
 
 // attempt sends the request once.
 func attempt(ctx context.Context, x exchange, at *policy.Attempt) (*http.Response, error) {
-	out, err := x.outgoing(ctx)
+	out, err := x.outgoing(ctx, at)
 	if err != nil {
 		// Nothing was sent, and it is no fault of the server's.
 		at.SetOutcome(policy.Canceled, 0)
@@ -181,6 +181,11 @@ func (x *exchange) judge(resp *http.Response) (kind policy.Kind, pushback time.D
 	if mayChange(kind) && x.rt.cfg.MaxRetryAfter > 0 {
 		if v := resp.Header.Get("Retry-After"); v != "" {
 			pushback = retryAfter(v, time.Now(), x.rt.cfg.MaxRetryAfter)
+		}
+	}
+	if x.rt.cfg.Internal && mayChange(kind) {
+		if p := asked(resp.Header); p < 0 || pushback < p {
+			pushback = p
 		}
 	}
 	return kind, pushback

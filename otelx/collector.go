@@ -1,10 +1,7 @@
 package otelx
 
 import (
-	"errors"
 	"slices"
-	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,11 +17,41 @@ type CollectorConfig struct {
 	// is exact; [Collector.Config] returns the bounds in use. Each adds one series
 	// per dependency. Empty means [DefaultBuckets].
 	Buckets []time.Duration
+
+	// CallBuckets are those of the histogram of call durations. Empty means
+	// [DefaultCallBuckets].
+	CallBuckets []time.Duration
+
+	// WaitBuckets are those of all other histograms: times in queues, on workers and
+	// for the store of a shared limit. Empty means none: without native histograms
+	// these then show their number and their mean.
+	WaitBuckets []time.Duration
+
+	// MaxSeries is the largest number of series that one dependency has, at least 20.
+	// Where it would have more, whole metrics are left out, the least important ones
+	// first. Zero means 80; negative means any number.
+	MaxSeries int
+
+	// MaxDerived is the number of derived pipelines ([policy.Derived]), from the first
+	// that was made, which are dependencies of their own; the others together are the
+	// dependency "other". Zero means 100.
+	MaxDerived int
+
+	// Tracer is where exemplars come from: of calls that it records, the trace IDs are
+	// attached to the histograms. Nil means no exemplars.
+	Tracer *Tracer
+}
+
+func (c CollectorConfig) view() viewConfig {
+	return viewConfig{
+		kind: "collector", buckets: c.Buckets, callBuckets: c.CallBuckets, waitBounds: c.WaitBuckets,
+		maxSeries: c.MaxSeries, maxDerived: c.MaxDerived,
+	}
 }
 
 // Validate reports every invalid field, joined.
 func (c CollectorConfig) Validate() error {
-	_, err := effectiveBuckets(c.Buckets)
+	_, err := newView(new(policy.Registry), c.view())
 	return err
 }
 
@@ -34,150 +61,90 @@ func (c CollectorConfig) Validate() error {
 // right from process start and without traffic. An open breaker whose delay has
 // passed reads half_open.
 //
+// Durations are histograms that are classic and native at once; which of the two is
+// stored is a setting of Prometheus.
+//
 // The user registers it; two Collectors meet in one [prometheus.Registerer] only
 // when they are told apart with [prometheus.WrapRegistererWith]. It is safe for
 // concurrent use. Collect blocks for no longer than the snapshots take.
 type Collector struct {
-	reg      *policy.Registry
-	cfg      CollectorConfig
-	bounds   []float64 // cfg.Buckets in seconds
-	d        *descs
-	failures atomic.Uint64
+	cfg CollectorConfig
+	v   *view
 }
 
 // NewCollector returns a Collector of the pipelines in reg. The error joins
 // everything that is wrong with the arguments.
 func NewCollector(reg *policy.Registry, cfg CollectorConfig) (*Collector, error) {
-	var errs []error
-	if reg == nil {
-		errs = append(errs, &policy.ConfigError{Policy: "collector", Field: "reg", Want: "want a registry"})
-	}
-	buckets, err := effectiveBuckets(cfg.Buckets)
-	if err = errors.Join(append(errs, err)...); err != nil {
+	v, err := newView(reg, cfg.view())
+	if err != nil {
 		return nil, err
 	}
-	c := &Collector{reg: reg, cfg: CollectorConfig{Buckets: buckets}, d: newDescs()}
-	for _, b := range buckets {
-		c.bounds = append(c.bounds, b.Seconds())
+	cfg.Buckets, cfg.CallBuckets, cfg.WaitBuckets = v.bounds[0], v.bounds[1], v.bounds[2]
+	cfg.MaxSeries, cfg.MaxDerived = effectiveSeries(v), v.maxDerived
+	return &Collector{cfg: cfg, v: v}, nil
+}
+
+// effectiveSeries returns the bound of a view as a configuration has it.
+func effectiveSeries(v *view) int {
+	if v.maxSeries == 0 {
+		return -1
 	}
-	return c, nil
+	return v.maxSeries
 }
 
 // Config returns the effective settings.
 func (c *Collector) Config() CollectorConfig {
-	return CollectorConfig{Buckets: slices.Clone(c.cfg.Buckets)}
+	cfg := c.cfg
+	cfg.Buckets, cfg.CallBuckets, cfg.WaitBuckets = slices.Clone(cfg.Buckets), slices.Clone(cfg.CallBuckets), slices.Clone(cfg.WaitBuckets)
+	return cfg
 }
 
 // Describe implements [prometheus.Collector].
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range c.d.all {
-		ch <- d
+	for _, f := range table.all {
+		ch <- f.desc
 	}
 }
 
 // Collect implements [prometheus.Collector].
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
-	for p := range c.reg.All() {
-		snap, ok := snapshot(p)
-		if !ok {
-			c.failures.Add(1)
-			continue
-		}
-		c.pipeline(emitter{ch: ch, dependency: snap.Dependency}, &snap)
-	}
-	emitter{ch: ch}.counter(c.d.failures, c.failures.Load())
-}
-
-// snapshot asks a pipeline for its state. A policy that panics over it must not end
-// the process, which a panic in a Collector does; the pipeline is then missing from
-// the scrape.
-func snapshot(p *policy.Pipeline) (snap policy.Snapshot, ok bool) {
-	defer func() { _ = recover() }()
-	return p.Snapshot(), true
-}
-
-func (c *Collector) pipeline(e emitter, s *policy.Snapshot) {
-	for k := range policy.NumKinds {
-		e.counter(c.d.calls, s.Calls[k], k.String())
-		e.counter(c.d.attempts, s.Attempts[k], k.String())
-	}
-	e.counter(c.d.retries, s.Retries)
-	e.counter(c.d.panics, s.Panics)
-	e.counter(c.d.discarded, s.Discarded)
-	e.counter(c.d.abandoned, s.Abandoned)
-	c.latency(e, s.Latency)
-	for i := range s.Policies {
-		p := &s.Policies[i]
-		if p.Kind == closedKind && slices.ContainsFunc(s.Policies[:i], func(o policy.PolicySnapshot) bool { return o.Name == p.Name }) {
-			continue // two series of one name would make the whole scrape fail
-		}
-		c.policy(e, p)
-	}
-}
-
-// closedKind is the kind of the entry that a pipeline has for itself once it is closed.
-// A policy may have taken its name.
-const closedKind = "pipeline"
-
-// latency hands out the histogram. The pipeline's buckets exclude their upper edge
-// and Prometheus includes it, so a duration of exactly a bound counts one bucket
-// higher than it would there; no other differs.
-func (c *Collector) latency(e emitter, l policy.Latency) {
-	counts := make(map[float64]uint64, len(c.bounds))
-	var n uint64
-	next := 0
-	for i, count := range l.Counts {
-		n += count
-		if next < len(c.bounds) && l.Upper(i) == c.cfg.Buckets[next] {
-			counts[c.bounds[next]] = n
-			next++
+	for _, r := range c.v.readings() {
+		for i := range r.points {
+			ch <- c.metric(r.dependency, &r.points[i])
 		}
 	}
-	m, err := prometheus.NewConstHistogram(c.d.duration, n, l.Sum.Seconds(), counts, e.dependency)
-	e.send(c.d.duration, m, err)
 }
 
-// emitter sends the metrics of one pipeline.
-type emitter struct {
-	ch         chan<- prometheus.Metric
-	dependency string
-}
-
-func (e emitter) counter(d *prometheus.Desc, v uint64, labels ...string) {
-	e.value(d, prometheus.CounterValue, float64(v), labels)
-}
-
-func (e emitter) gauge(d *prometheus.Desc, v float64, labels ...string) {
-	e.value(d, prometheus.GaugeValue, v, labels)
-}
-
-// summary sends a number of durations and their sum: the mean, and how it moves, at a
-// tenth of the price of a histogram.
-func (e emitter) summary(d *prometheus.Desc, l policy.Latency, labels ...string) {
-	m, err := prometheus.NewConstSummary(d, l.Count(), l.Sum.Seconds(), nil, e.labels(labels)...)
-	e.send(d, m, err)
-}
-
-func (e emitter) value(d *prometheus.Desc, t prometheus.ValueType, v float64, labels []string) {
-	m, err := prometheus.NewConstMetric(d, t, v, e.labels(labels)...)
-	e.send(d, m, err)
-}
-
-func (e emitter) labels(more []string) []string {
-	if e.dependency == "" {
-		return more
+// metric makes a metric of a point; an error makes the scrape fail where it can be
+// seen.
+func (c *Collector) metric(dependency string, p *point) prometheus.Metric {
+	labels := make([]string, 0, 1+maxLabels)
+	if dependency != "" {
+		labels = append(labels, dependency)
 	}
-	return append([]string{e.dependency}, more...)
-}
-
-// send passes on a metric; an error makes the scrape fail where it can be seen.
-func (e emitter) send(d *prometheus.Desc, m prometheus.Metric, err error) {
+	labels = append(labels, p.labels[:len(p.of.labels)-len(labels)]...)
+	t := prometheus.GaugeValue
+	switch p.of.kind {
+	case distribution:
+		return c.histogram(dependency, p, labels)
+	case counter:
+		t = prometheus.CounterValue
+	default:
+	}
+	m, err := prometheus.NewConstMetric(p.of.desc, t, p.value, labels...)
 	if err != nil {
-		m = prometheus.NewInvalidMetric(d, err)
+		return prometheus.NewInvalidMetric(p.of.desc, err)
 	}
-	e.ch <- m
+	return m
 }
 
-// label makes a name usable as the value of a label. Names of dependencies and policies
-// are, since policy.New has checked them; kinds and names of lanes may be anything.
-func label(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+func (c *Collector) histogram(dependency string, p *point, labels []string) prometheus.Metric {
+	set := boundsOf(p.of)
+	h := &histogram{
+		desc: p.of.desc, labels: prometheus.MakeLabelPairs(p.of.desc, labels),
+		dist: p.dist, bounds: c.v.seconds[set],
+		exemplars: c.cfg.Tracer.exemplarsOf(dependency, p.of),
+	}
+	h.counts, h.total = cumulate(p.dist, c.v.bounds[set])
+	return h
+}

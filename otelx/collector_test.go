@@ -296,6 +296,12 @@ func TestCollectorConfig(t *testing.T) {
 		assert.Error(t, otelx.CollectorConfig{Buckets: []time.Duration{d}}.Validate(), d)
 	}
 	assert.NoError(t, otelx.CollectorConfig{}.Validate())
+	require.ErrorContains(t, otelx.CollectorConfig{MaxSeries: 19}.Validate(), "collector.MaxSeries: 19: want at least 20")
+	require.ErrorContains(t, otelx.CollectorConfig{MaxDerived: -1}.Validate(), "collector.MaxDerived: -1: want at least 0")
+	require.ErrorContains(t, otelx.CollectorConfig{CallBuckets: []time.Duration{0}, WaitBuckets: []time.Duration{-1}}.Validate(), "collector.WaitBuckets[0]: -1ns")
+	assert.Equal(t, 80, c.Config().MaxSeries)
+	assert.Equal(t, 100, c.Config().MaxDerived)
+	assert.Equal(t, -1, collector(t, &reg, otelx.CollectorConfig{MaxSeries: -7}).Config().MaxSeries)
 }
 
 // Every bucket holds exactly the durations up to its bound.

@@ -58,7 +58,6 @@ func Example() {
 	// breakwater_breaker_state{dependency="inventory",policy="breaker",state="half_open"} 0
 	// breakwater_breaker_state{dependency="inventory",policy="breaker",state="open"} 1
 	// breakwater_breaker_state{dependency="inventory",policy="breaker",state="recovering"} 0
-	// breakwater_breaker_state{dependency="inventory",policy="breaker",state="throttling"} 0
 	// breakwater_fallbacks_total{dependency="inventory",policy="fallback",result="failed"} 0
 	// breakwater_fallbacks_total{dependency="inventory",policy="fallback",result="served"} 3
 	// breakwater_rejections_total{dependency="inventory",policy="breaker",reason="open"} 1

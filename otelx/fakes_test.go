@@ -43,6 +43,7 @@ func (g *gate) Snapshot(time.Time) policy.PolicySnapshot {
 func (g *gate) BuildPolicy() (policy.Part, error) {
 	part := g.part
 	part.Gate = g
+	part.Waits = part.Waits || g.snap.Limiter != nil && g.snap.Limiter.MaxWaiters > 0
 	if part.Kind == "" {
 		part.Kind = "gate"
 	}

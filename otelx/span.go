@@ -3,6 +3,7 @@ package otelx
 import (
 	"context"
 	"errors"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
@@ -88,6 +89,9 @@ func (c *callSpan) End(e policy.CallEnd) {
 	if len(c.failed) > 0 {
 		attrs = append(attrs, keyFallbackFailed.StringSlice(c.failed))
 	}
+	if kind != policy.NotRun {
+		c.names.calls.note(e.Duration, time.Now(), c.span.SpanContext())
+	}
 	c.span.SetAttributes(fail(c.span, attrs, errType)...)
 }
 
@@ -111,7 +115,9 @@ func (a *attemptSpan) End(o policy.Outcome, err error) {
 	if a.delayed {
 		attrs = append(attrs, keyRetryDelay.Float64(a.delay))
 	}
-	if o.Kind == policy.NotRun {
+	if o.Kind != policy.NotRun {
+		c.names.attempts.note(o.Duration, time.Now(), a.span.SpanContext())
+	} else {
 		if re, ok := errors.AsType[*policy.RejectedError](err); ok {
 			c.refused = re
 			attrs = refusal(attrs, c.names.dependency, re)

@@ -70,6 +70,23 @@ type spanNames struct {
 	dependency    string
 	call, attempt string
 	start         []trace.SpanStartOption
+
+	attempts, calls exemplars
+}
+
+// exemplarsOf returns the latest recorded spans whose durations are in a metric.
+func (t *Tracer) exemplarsOf(dependency string, f *family) []exemplar {
+	if t == nil || (f != table.duration && f != table.callDuration) {
+		return nil
+	}
+	n, ok := (*t.names.Load())[dependency]
+	switch {
+	case !ok:
+		return nil
+	case f == table.duration:
+		return n.attempts.list()
+	}
+	return n.calls.list()
 }
 
 // NewTracer returns a Tracer. The error joins everything that is wrong with cfg.

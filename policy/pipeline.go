@@ -451,7 +451,7 @@ func (p *Pipeline) Snapshot() Snapshot {
 	g, f, m := 0, 0, 0
 	for _, part := range pl.parts {
 		ps := describe(part, now)
-		ps.Name, ps.Kind, ps.Shadow = part.Name, part.Kind, part.Shadow
+		ps.Name, ps.Kind, ps.Shadow, ps.Waits = part.Name, part.Kind, part.Shadow, part.Waits
 		switch {
 		case part.Gate != nil:
 			ps.Rejected = pl.gates[g].rejected.load()

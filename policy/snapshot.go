@@ -59,6 +59,7 @@ type PolicySnapshot struct { //nolint:revive // Snapshot is the pipeline's
 	Name   string // instance name, unique in the pipeline
 	Kind   string // kind of policy
 	Shadow bool   // it only watches
+	Waits  bool   // calls may stand in its queue, or wait for what it asks
 
 	// Rejected counts refusals by reason. In shadow mode it counts the refusals
 	// that would have been.

@@ -34,7 +34,7 @@ func TestPropBucketLine(t *testing.T) {
 				panic(err)
 			}
 			n := ratOf(int64(burst))
-			return b, func() int { return int(b.waiting.Load()) }, &paceModel{rate: r.perNano(), burst: n, used: new(big.Rat).Neg(n)}
+			return b, func() int { return int(b.waiting.Load()) }, &paceModel{rate: r.perNano(), burst: n, used: new(big.Rat).Neg(n), units: func() int64 { return b.state.Load().unit }}
 		}}
 		var diff string
 		synctest.Test(t, func(t *testing.T) { diff = runLine(t, k, time.Hour, waiters, script) })

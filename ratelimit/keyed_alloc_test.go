@@ -77,10 +77,7 @@ func TestAllocKeyedAgainstMap(t *testing.T) {
 
 	// Neither reads the clock. Short runs in turns: what else the machine does disturbs one
 	// as it does the other, and the median of their ratio little.
-	order := make([]string, 1<<16)
-	for i := range order {
-		order[i] = strings.Clone(keys[rand.IntN(n)]) // as keys come: in memory of their own
-	}
+	order := keysAtRandom(keys)
 	measure := func(keys []string, f func(key string)) float64 {
 		start := time.Now()
 		for _, key := range keys {

@@ -2,6 +2,7 @@ package ratelimit_test
 
 import (
 	"hash/maphash"
+	"math/bits"
 	"math/rand/v2"
 	"runtime"
 	"strconv"
@@ -47,6 +48,17 @@ func manyKeys(n int) []string {
 	return keys
 }
 
+// keysAtRandom returns a power of two of keys, as they come: in any order, each in memory of
+// its own. There are about as many as in the table, so that all of them are in use: a
+// selection would measure how the caches of the processor hold that.
+func keysAtRandom(keys []string) []string {
+	order := make([]string, max(1<<bits.Len(uint(len(keys))), 1<<16))
+	for i := range order {
+		order[i] = strings.Clone(keys[rand.IntN(len(keys))])
+	}
+	return order
+}
+
 func newBuckets(tb testing.TB, cfg ratelimit.Keyed) *ratelimit.Buckets {
 	tb.Helper()
 	b, err := ratelimit.NewKeyed("", cfg)
@@ -68,25 +80,22 @@ func heap() int {
 func BenchmarkKeyed(b *testing.B) {
 	for _, n := range []int{1, 1000, 1_000_000} {
 		keys := manyKeys(n)
-		order := make([]string, 1<<16)
-		for i := range order {
-			order[i] = strings.Clone(keys[rand.IntN(n)]) // as keys come: in memory of their own
-		}
+		order := keysAtRandom(keys)
 		run := func(name string, take func(string)) {
 			b.Run(name+"/keys="+strconv.Itoa(n), func(b *testing.B) {
 				b.ReportAllocs()
 				i := 0
 				for b.Loop() {
-					take(order[i&(1<<16-1)])
+					take(order[i&(len(order)-1)])
 					i++
 				}
 			})
 			b.Run(name+"-parallel/keys="+strconv.Itoa(n), func(b *testing.B) {
 				b.ReportAllocs()
 				b.RunParallel(func(pb *testing.PB) {
-					i := rand.IntN(1 << 16)
+					i := rand.IntN(len(order))
 					for pb.Next() {
-						take(order[i&(1<<16-1)])
+						take(order[i&(len(order)-1)])
 						i++
 					}
 				})

@@ -177,7 +177,11 @@ func runKeyedModel(t require.TestingT, o ops, steps int) {
 			if _, there := before[key]; there || m.own[key] != nil {
 				ago := o.int64n("ago", 1e9)
 				b.refund(at, at-ago, key, n)
-				since := new(big.Rat).Mul(c.rate, ratOf(ago))
+				s := b.stateOf(key)
+				if own := b.exception(key); own != nil {
+					s = own.state.Load()
+				}
+				since := c.eras.arrived(c.rate, at, at-ago, s.unit)
 				if back := new(big.Rat).Sub(ratOf(int64(n)), since); n > 0 && back.Sign() > 0 {
 					c.used = maxRat(new(big.Rat).Sub(c.used, back), new(big.Rat).Neg(c.burst))
 				}

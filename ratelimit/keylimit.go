@@ -31,6 +31,7 @@ func (sh *keyShard) reviseLocked(at int64, m meter, rate Rate) (forgotten int) {
 	s := t.s
 	at = max(at, s.origin)
 	next := &state{meter: m, rate: rate, origin: at}
+	next.succeed(s)
 	next.frac = 0
 	if m.unit == s.unit && m.mult == s.mult && m.shift == s.shift && !m.unlimited {
 		_, next.frac = s.grantedAny(s.elapsed(at)) // otherwise drop it: it is less than a unit
@@ -166,6 +167,7 @@ func (b *Buckets) setException(at int64, key string, l Limit) {
 		}
 		if s := own.state.Load(); !s.unlimited {
 			s.origin = at
+			s.succeed(t.s)
 			s.used.Store(-min(rescaled(t.s.arrived(at)-used, t.s.unit, s.unit), s.full))
 		}
 	}

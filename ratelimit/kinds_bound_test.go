@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -45,10 +46,64 @@ var bounds = map[string]bound{
 	"sliding log":     func(l limit, t time.Duration, _ int) float64 { return float64(l.tokens) * float64(t/l.per+1) },
 	"sliding counter": func(l limit, t time.Duration, _ int) float64 { return inTime(l, t) + float64(l.tokens) },
 	"lane":            func(l limit, t time.Duration, _ int) float64 { return inTime(l, t) + float64(l.tokens) },
+	"token bucket":    func(l limit, t time.Duration, _ int) float64 { return inTime(l, t) + float64(l.tokens) },
+	"keyed":           func(l limit, t time.Duration, _ int) float64 { return inTime(l, t) + float64(l.tokens) },
+	"feedback":        func(l limit, t time.Duration, _ int) float64 { return inTime(l, t) + float64(l.tokens) },
+	"all": func(l limit, t time.Duration, _ int) float64 {
+		return min(inTime(l, t)+float64(l.tokens), float64(l.tokens)*float64(t/l.per+1))
+	},
 }
 
+// allowing is a limiter with the methods that some have beside.
+type allowing struct{ ratelimit.Limiter }
+
+func (a allowing) Allow() bool { return a.AllowN(1) }
+
+func (a allowing) AllowN(n int) bool {
+	_, ok := a.Take(time.Now(), n)
+	return ok
+}
+
+// bundled is an All whose rate is that of one of its limits.
+type bundled struct {
+	allowing
+
+	bucket *ratelimit.Bucket
+}
+
+func (b bundled) SetRate(rate ratelimit.Rate) error { return b.bucket.SetRate(rate) }
+
+// boundKinds are the kinds, and those that need not agree with them in all else.
+var boundKinds = append(slices.Clone(kinds),
+	kind{"token bucket", allOf, func(l limit) (byHand, error) {
+		return ratelimit.New("", ratelimit.TokenBucket{Rate: rateOf(l), Burst: l.tokens, MaxWaiters: l.waiters})
+	}},
+	kind{"keyed", allOf, func(l limit) (byHand, error) {
+		b, err := ratelimit.NewKeyed("", ratelimit.Keyed{Rate: rateOf(l), Burst: l.tokens, MaxWait: l.wait, MaxWaiters: l.waiters, MaxKeys: 1, TTL: l.per})
+		if err != nil {
+			return nil, err
+		}
+		return allowing{b.For("a")}, nil
+	}},
+	kind{"feedback", allOf, func(l limit) (byHand, error) {
+		g, err := ratelimit.NewFeedback("", ratelimit.Feedback{Ceiling: rateOf(l), Burst: l.tokens, MaxWait: l.wait, MaxWaiters: l.waiters})
+		return allowing{g}, err
+	}},
+	kind{"all", allOf, func(l limit) (byHand, error) {
+		bucket, err := ratelimit.New("bucket", ratelimit.TokenBucket{Rate: rateOf(l), Burst: l.tokens})
+		if err != nil {
+			return nil, err
+		}
+		b, err := ratelimit.NewAll("", ratelimit.All{
+			Limits:  []policy.Policy{bucket, ratelimit.SlidingWindow{Limit: l.tokens, Window: l.per}},
+			MaxWait: l.wait, MaxWaiters: l.waiters,
+		})
+		return bundled{allowing{b}, bucket}, err
+	}},
+)
+
 // Over any stretch of time, of whatever calls: those that come and go, wait, give up,
-// reserve, and turn out not to run.
+// reserve, and turn out not to run; also while the rate is lowered and raised again.
 func TestPropKindsBound(t *testing.T) {
 	t.Parallel()
 	type op struct {
@@ -56,7 +111,7 @@ func TestPropKindsBound(t *testing.T) {
 		n, kind, refund int
 		after           time.Duration
 	}
-	for _, k := range kinds {
+	for _, k := range boundKinds {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
 			rapid.Check(t, func(rt *rapid.T) {
@@ -70,7 +125,7 @@ func TestPropKindsBound(t *testing.T) {
 					return op{
 						step:   time.Duration(rapid.Int64Range(0, int64(conf.per)).Draw(rt, "step")) / time.Duration(rapid.SampledFrom([]int64{1, 3, 20}).Draw(rt, "part")),
 						n:      rapid.SampledFrom([]int{1, 1, 1, 2, 3}).Draw(rt, "n"),
-						kind:   rapid.IntRange(0, 5).Draw(rt, "kind"),
+						kind:   rapid.IntRange(0, 6).Draw(rt, "kind"),
 						refund: rapid.IntRange(0, 3).Draw(rt, "refund"),
 						after:  time.Duration(rapid.Int64Range(0, 2*int64(conf.per)).Draw(rt, "after")),
 					}
@@ -98,6 +153,10 @@ func TestPropKindsBound(t *testing.T) {
 						wg.Go(func() {
 							now := time.Now()
 							switch o.kind {
+							case 6:
+								rate := rateOf(conf)
+								rate.Tokens /= float64(o.n)
+								assert.NoError(t, l.SetRate(rate))
 							case 0, 1:
 								if _, ok := l.Take(now, o.n); ok {
 									run(o, now)
@@ -153,7 +212,7 @@ func TestPropKindsBound(t *testing.T) {
 // some of them after a while.
 func TestPropKindsGateBound(t *testing.T) {
 	t.Parallel()
-	for _, k := range kinds {
+	for _, k := range boundKinds {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
 			rapid.Check(t, func(rt *rapid.T) {

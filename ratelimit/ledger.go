@@ -21,6 +21,9 @@ type state struct {
 	meter
 	origin int64 // ns since Bucket.start
 	rate   Rate
+
+	changed int64 // since when the rate is what it is, if it was another one before
+	before  *era
 }
 
 // elapsed returns the time since the origin, 0 before it.

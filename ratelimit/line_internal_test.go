@@ -396,6 +396,7 @@ type paceModel struct {
 	used        *big.Rat
 	origin      int64
 	units       func() int64 // of the limiter
+	eras        rateEras
 }
 
 func (m *paceModel) clone() modelBooks { c := *m; return &c }
@@ -422,7 +423,8 @@ func (m *paceModel) take(at, n int64, promised bool) {
 }
 
 func (m *paceModel) refund(at, taken, n int64) {
-	back := new(big.Rat).Sub(ratOf(n), new(big.Rat).Mul(m.rate, ratOf(at-taken)))
+	back := ratOf(n)
+	back.Sub(back, m.eras.arrived(m.rate, at, taken, m.units()))
 	if back.Sign() > 0 {
 		m.used = maxRat(new(big.Rat).Sub(m.used, back), new(big.Rat).Neg(m.burst))
 	}
@@ -430,6 +432,7 @@ func (m *paceModel) refund(at, taken, n int64) {
 
 func (m *paceModel) setLimit(at int64, rate Rate, burst int64) {
 	stock := minRat(new(big.Rat).Sub(m.arrived(at), m.used), m.burst)
+	m.eras.change(at, m.rate, minRat(rate.perNano(), ratOf(burst))) // more is not to be had in a nanosecond
 	unit := m.units()
 	stock.Mul(stock, ratOf(unit))
 	stock.SetFrac(floorOf(stock), big.NewInt(unit))

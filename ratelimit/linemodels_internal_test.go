@@ -45,6 +45,9 @@ func (m *windowModel) take(at, n int64, _ bool) {
 
 func (m *windowModel) refund(_, taken, n int64) {
 	// The window is the last from which anything was taken; it takes back its own.
+	if taken < m.start {
+		return
+	}
 	last := m.start
 	for start, count := range m.counts {
 		if count > 0 {

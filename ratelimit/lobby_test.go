@@ -66,10 +66,13 @@ func TestWaitGivenUpWhenLetIn(t *testing.T) {
 					assert.ErrorIs(t, do(expiring{t.Context(), start.Add(time.Second)}), context.Canceled)
 				})
 				synctest.Wait()
+				var mu sync.Mutex
 				var let []time.Duration
 				for range 2 {
 					wg.Go(func() {
 						assert.NoError(t, do(t.Context()))
+						mu.Lock()
+						defer mu.Unlock()
 						let = append(let, time.Since(start))
 					})
 					synctest.Wait()

@@ -21,6 +21,7 @@ type counterModel struct {
 	burst  *big.Rat
 	used   *big.Rat
 	origin int64
+	eras   rateEras
 }
 
 func ratOf(n int64) *big.Rat { return new(big.Rat).SetInt64(n) }
@@ -95,7 +96,9 @@ func (m *counterModel) move(at int64) {
 
 func (m *counterModel) setLimit(at int64, r Rate, burst, unit int64) {
 	m.move(at)
-	m.rate, m.burst = minRat(r.perNano(), ratOf(burst)), ratOf(burst)
+	next := minRat(r.perNano(), ratOf(burst))
+	m.eras.change(m.origin, m.rate, next)
+	m.rate, m.burst = next, ratOf(burst)
 	balance := new(big.Rat).Neg(m.used)
 	balance.Mul(balance, ratOf(unit))
 	balance.SetFrac(floorOf(balance), big.NewInt(unit)) // the only rounding: to a unit

@@ -218,7 +218,9 @@ func (b *paceBooks) stock(s *paceState, at int64) (units int64, frac uint64) {
 
 // begin makes s the state, with a stock that is capped by what it can hold.
 func (b *paceBooks) begin(s *paceState, at, stock int64) {
-	s.origin = max(at, b.state.Load().origin)
+	old := b.state.Load()
+	s.origin = max(at, old.origin)
+	s.succeed(&old.state)
 	s.used.Store(locked)
 	b.state.Store(s)
 	b.present = -min(stock, s.full)

@@ -87,6 +87,7 @@ func (p *purse) replace(at int64, m meter, rate Rate) {
 		stock = rescale(stock, s.unit, m.unit)
 	}
 	p.s = &state{meter: m, rate: rate, origin: max(at, s.origin)}
+	p.s.succeed(s)
 	p.spent = -min(stock, m.full)
 }
 
@@ -96,19 +97,4 @@ func (p *purse) tokens(at int64) float64 {
 		return float64(p.s.burst)
 	}
 	return float64(p.s.arrived(at)-p.effective(at)) / float64(p.s.unit)
-}
-
-// toGiveBack returns how many units a call that did not run may give back. What has
-// arrived since it took them could have been used by others only if it had not
-// overflowed meanwhile, and it would have: so that much is lost, and what is given back
-// is never more than would be there if the call had not been.
-func (s *state) toGiveBack(at, taken, n int64) int64 {
-	if s.unlimited {
-		return 0
-	}
-	since, _ := s.grantedAny(max(at-taken, 0))
-	if s.shift != 0 {
-		since++ // a fraction at either end may make one more
-	}
-	return s.units(n) - since
 }

@@ -99,10 +99,16 @@ type slope struct {
 	burst      float64
 	most       int64
 	unlimited  bool
+
+	changed int64   // since when it is what it is
+	before  float64 // the highest rate until then
 }
 
 func newSlope(cfg WarmUp) *slope {
-	s := &slope{cfg: cfg, period: float64(cfg.Period), burst: float64(cfg.Burst), most: maxBurst, unlimited: cfg.Rate.unlimited()}
+	s := &slope{
+		cfg: cfg, period: float64(cfg.Period), burst: float64(cfg.Burst), most: maxBurst,
+		unlimited: cfg.Rate.unlimited(), changed: math.MinInt64,
+	}
 	if s.unlimited {
 		return s
 	}
@@ -293,7 +299,11 @@ func (b *rampBooks) rewind()              { b.future = b.present }
 // state.toGiveBack.
 func (b *rampBooks) refund(at, taken, n int64) {
 	s := b.slope.Load()
-	if back := float64(n) - float64(s.warm*float64(max(at-taken, 0))); back > 0 && !s.unlimited {
+	back := float64(n) - float64(s.warm*float64(span(max(taken, s.changed), at)))
+	if taken < s.changed {
+		back -= float64(s.before * float64(span(taken, min(s.changed, at))))
+	}
+	if back > 0 && !s.unlimited {
 		b.present.tokens = min(b.present.tokens+back, s.burst)
 	}
 }
@@ -303,6 +313,10 @@ func (b *rampBooks) setLimit(at int64, rate Rate, burst int) {
 	cfg := old.cfg
 	cfg.Rate, cfg.Burst = rate, burst
 	s := newSlope(cfg)
+	s.changed, s.before = at, max(old.warm, old.before)
+	if old.unlimited {
+		s.before = math.Inf(1)
+	}
 	b.present = old.at(b.present, at)
 	b.present.tokens = min(b.present.tokens, s.burst)
 	if s.unlimited {

@@ -175,6 +175,7 @@ func (b *Bucket) closeLocked(s *state, at int64) (stock int64, frac uint64) {
 // time at which the ledger is settled.
 func (b *Bucket) openLocked(s *state, stock int64) {
 	s.origin = b.ledger.settled
+	s.succeed(b.state.Load())
 	s.used.Store(locked)
 	b.ledger.spent = -min(stock, s.full)
 	b.state.Store(s)

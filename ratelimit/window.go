@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -120,7 +121,7 @@ func (w *Window) setLimit(at, limit, window int64) {
 	}
 	used, over := b.in(s, k)
 	used += over
-	b.replace(newWindowState(limit, window, begin, end), min(used, limit))
+	b.replace(s.next(k, limit, window, end), min(used, limit))
 	b.over.Store(max(used-limit, 0))
 }
 
@@ -147,11 +148,21 @@ type windowState struct {
 
 	limit, window int64
 	first, second int64 // when window 0 and window 1 begin
+	since         int64 // what was taken before was from windows that are gone
 	last          int64 // the last window before the figures grow too large
 }
 
 func newWindowState(limit, window, first, second int64) *windowState {
-	return &windowState{limit: limit, window: window, first: first, second: second, last: maxUnits/limit - 1}
+	return &windowState{limit: limit, window: window, first: first, second: second, since: math.MinInt64, last: maxUnits/limit - 1}
+}
+
+// next returns the state whose window 0 is window k of this one.
+func (s *windowState) next(k, limit, window, second int64) *windowState {
+	n := newWindowState(limit, window, s.begin(k), second)
+	if n.since = s.since; k > 0 {
+		n.since = n.first
+	}
+	return n
 }
 
 // index returns the window of a time, at least 0.
@@ -251,7 +262,7 @@ func (b *windowBooks) look(at, n int64) (time.Duration, verdict) {
 // remaining returns what is used after a call that did not run gave n tokens back: a
 // window takes back what is its own.
 func (s *windowState) remaining(used, taken, n int64) int64 {
-	if k := s.reached(used); s.index(taken) == k {
+	if k := s.reached(used); taken >= s.since && s.index(taken) == k {
 		return max(used-n, k*s.limit)
 	}
 	return used
@@ -292,7 +303,7 @@ func (b *windowBooks) rebase(at int64) bool {
 		return false
 	}
 	used, over := b.in(s, k)
-	b.replace(newWindowState(s.limit, s.window, s.begin(k), s.begin(k+1)), used)
+	b.replace(s.next(k, s.limit, s.window, s.begin(k+1)), used)
 	b.over.Store(over)
 	return true
 }
@@ -368,7 +379,7 @@ func (b *windowBooks) rewind() { b.future = b.present }
 
 func (b *windowBooks) refund(_, taken, n int64) {
 	s := b.state.Load()
-	if k := s.reached(b.present); k == b.overIn && k == s.index(taken) {
+	if k := s.reached(b.present); k == b.overIn && taken >= s.since && k == s.index(taken) {
 		over := min(n, b.over.Load())
 		b.over.Add(-over)
 		n -= over
