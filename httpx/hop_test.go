@@ -320,6 +320,7 @@ func TestPushbackOfOurs(t *testing.T) {
 		{name: "not to be read", internal: true, values: []string{"soon"}, want: []time.Duration{0}},
 		{name: "two of them", internal: true, values: []string{"5", "5"}, want: []time.Duration{0}},
 		{name: "never, whatever Retry-After says", internal: true, values: []string{"-1"}, after: "1", want: []time.Duration{0}},
+		{name: "for longer than is honoured", internal: true, values: []string{"99999999"}, want: []time.Duration{0}},
 		{name: "below a second", internal: true, values: []string{"250"}, want: []time.Duration{0, 250 * time.Millisecond}},
 		{name: "the longer one", internal: true, values: []string{"250"}, after: "1", want: []time.Duration{0, time.Second}},
 		{name: "at once", internal: true, values: []string{"0"}, want: []time.Duration{0, 0}},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/breakwater-go/breakwater/policy"
 	"github.com/breakwater-go/breakwater/retry"
@@ -25,6 +26,9 @@ func TestAllocDecide(t *testing.T) {
 	for name, cfg := range map[string]retry.Config{
 		"allowed": {Budget: retry.BudgetConfig{Ratio: 1, MinPerSecond: 1e6}},
 		"refused": {Budget: retry.BudgetConfig{Ratio: 1, MinPerSecond: retry.Off}},
+		"tokens":  {Budget: retry.TokenBudgetConfig{}},
+		"share":   {Budget: retry.InFlightBudgetConfig{}},
+		"rules":   {Failure: retry.Rule{Delay: time.Second}, Backoff: retry.Decorrelated},
 	} {
 		r := newRetrier(t, cfg)
 		assert.Zero(t, testing.AllocsPerRun(1000, func() { r.Decide(s) }), name)
@@ -32,11 +36,25 @@ func TestAllocDecide(t *testing.T) {
 }
 
 func TestAllocPipeline(t *testing.T) {
-	p := newPipeline(t, retry.Config{})
-	ctx := t.Context()
-	assert.Zero(t, testing.AllocsPerRun(1000, func() {
-		if _, err := policy.DoWith(ctx, p, 1, func(context.Context, int) (int, error) { return 1, nil }); err != nil {
-			t.Error(err)
+	shared, err := retry.NewBudget(retry.BudgetConfig{})
+	require.NoError(t, err)
+	newPipeline(t, retry.Config{Budget: shared})
+	alone, err := retry.NewBudget(retry.BudgetConfig{})
+	require.NoError(t, err)
+	for name, budget := range map[string]retry.BudgetSource{
+		"ratio": nil, "tokens": retry.TokenBudgetConfig{}, "in flight": retry.InFlightBudgetConfig{},
+		"live, used once": alone, "shared": shared,
+	} {
+		p := newPipeline(t, retry.Config{Budget: budget})
+		ctx := t.Context()
+		want := 0.0
+		if name == "shared" {
+			want = 1 // its mark in the context
 		}
-	}))
+		assert.InDelta(t, want, testing.AllocsPerRun(1000, func() {
+			if _, err := policy.DoWith(ctx, p, 1, func(context.Context, int) (int, error) { return 1, nil }); err != nil {
+				t.Error(err)
+			}
+		}), 0, name)
+	}
 }

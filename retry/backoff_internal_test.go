@@ -162,7 +162,7 @@ func TestJitterNames(t *testing.T) {
 
 // Whatever the settings, the chance and the delay before: never negative, never above
 // the cap, and within the range that the kind promises.
-func TestDelaysStayWithinTheirRange(t *testing.T) {
+func TestCaseB08DelaysStayWithinTheirRange(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		d := delays{
@@ -215,7 +215,7 @@ func TestDecorrelatedFollowsTheFormula(t *testing.T) {
 
 // A backoff that has long passed its cap is still spread over the whole range: the cap
 // is not where callers meet.
-func TestJitterIsNotLostAtTheCap(t *testing.T) {
+func TestCaseB09JitterIsNotLostAtTheCap(t *testing.T) {
 	t.Parallel()
 	source := rand.New(rand.NewPCG(3, 4))
 	for jitter, mean := range map[Jitter]time.Duration{FullJitter: 30 * time.Second, EqualJitter: 45 * time.Second} {
