@@ -45,7 +45,7 @@ func (b *Bucket) Wait(ctx context.Context, n int) error {
 	}
 	delay, v := b.take(at, n)
 	var w *bucketWaiter
-	if v == short && delay <= limit {
+	if v == short {
 		var err error
 		if w, delay, v, err = b.stand(at, n, limit); err != nil {
 			return err

@@ -9,15 +9,25 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A bucket whose callers wait is a line of its own making: at a cost of 1 the same model
-// holds for it. No wait is too long for it, and who has been promised a time keeps that
-// when the limit is lowered, so limits are not changed here.
+// bucketLineModel is a pacer whose calls are let in when all of their tokens are there.
+type bucketLineModel struct{ paceModel }
+
+func (m *bucketLineModel) clone() modelBooks { c := *m; return &c }
+
+func (m *bucketLineModel) tooBig(n int64) bool { return ratOf(n).Cmp(m.burst) > 0 }
+
+func (m *bucketLineModel) fits(at, n int64) bool {
+	return new(big.Rat).Add(m.usedAt(at), ratOf(n)).Cmp(m.arrived(at)) <= 0
+}
+
+// A bucket whose callers wait is a line of its own making, for which the same model holds.
+// No wait is too long for it without a deadline, and who has been promised a time keeps
+// that when the limit is lowered, so limits are not changed here.
 func TestPropBucketLine(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		script := drawScript(rt)
 		for i := range script {
-			script[i].n = 1
 			if script[i].op == 9 {
 				script[i].op = 5
 			}
@@ -34,7 +44,9 @@ func TestPropBucketLine(t *testing.T) {
 				panic(err)
 			}
 			n := ratOf(int64(burst))
-			return b, func() int { return int(b.waiting.Load()) }, &paceModel{rate: r.perNano(), burst: n, used: new(big.Rat).Neg(n), units: func() int64 { return b.state.Load().unit }}
+			unit := func() int64 { return b.state.Load().unit }
+			m := paceModel{rate: r.perNano(), burst: n, used: new(big.Rat).Neg(n), units: unit}
+			return b, func() int { return int(b.waiting.Load()) }, &bucketLineModel{m}
 		}}
 		var diff string
 		synctest.Test(t, func(t *testing.T) { diff = runLine(t, k, time.Hour, waiters, script) })

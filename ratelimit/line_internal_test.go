@@ -35,8 +35,9 @@ type modelPlace struct {
 
 type modelWait struct {
 	id     int
-	at     int64 // when it ended
-	err    error // errLate
+	at     int64         // when it ended
+	err    error         // errLate
+	reason policy.Reason // of errLate
 	ended  bool
 	cancel func()
 }
@@ -160,7 +161,8 @@ type lineOp struct {
 	op    int
 	n     int64
 	which int
-	limit int // which of the limits, of a change
+	limit int   // which of the limits, of a change
+	left  int64 // time until the deadline, 0 without one
 }
 
 // lineKind makes a limiter and its model, in the first of some limits, and changes
@@ -217,7 +219,15 @@ func runLine(t *testing.T, k lineKind, wait time.Duration, waiters int, script [
 				holds = append(holds, taken{m.now, op.n})
 			}
 		case 2, 3, 4: // wait
-			ctx, cancel := context.WithCancel(t.Context())
+			deadline, latest, reason := 1000*time.Hour, m.now+m.maxWait, policy.ReasonWait
+			if op.left > 0 {
+				deadline = time.Duration(op.left)
+				// A token that comes with the deadline comes too late.
+				if last := m.now + op.left - 1; last < latest {
+					latest, reason = last, policy.ReasonDeadline
+				}
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), deadline)
 			got := &modelWait{id: i}
 			all = append(all, got)
 			done := make(chan error, 1)
@@ -247,15 +257,19 @@ func runLine(t *testing.T, k lineKind, wait time.Duration, waiters int, script [
 					report("op %d: wait %d: %v, want too many", i, op.n, re)
 				}
 				cancel()
-			case when > m.now+m.maxWait:
-				if re := rejectionOf(<-done); re == nil || re.Reason != policy.ReasonWait || int64(re.RetryAfter) != when-m.now-m.maxWait {
-					report("op %d: wait %d: %v, want too long by %d", i, op.n, re, when-m.now-m.maxWait)
+			case when > latest:
+				retryAfter := when - m.now
+				if reason == policy.ReasonWait {
+					retryAfter -= m.maxWait
+				}
+				if re := rejectionOf(<-done); re == nil || re.Reason != reason || int64(re.RetryAfter) != retryAfter {
+					report("op %d: wait %d: %v, want %s and after %d", i, op.n, re, reason, retryAfter)
 				}
 				cancel()
 			default:
-				w := &modelWait{id: i, cancel: cancel}
+				w := &modelWait{id: i, cancel: cancel, reason: reason}
 				waits = append(waits, w)
-				m.queue = slices.Insert(m.queue, index, modelPlace{when: when, n: op.n, limit: m.now + m.maxWait, wait: w})
+				m.queue = slices.Insert(m.queue, index, modelPlace{when: when, n: op.n, limit: latest, wait: w})
 				select {
 				case err := <-done:
 					report("op %d: wait %d: ended with %v, want until %d", i, op.n, err, when)
@@ -342,7 +356,7 @@ func runLine(t *testing.T, k lineKind, wait time.Duration, waiters int, script [
 		same := errors.Is(got.err, want.err)
 		if want.err == errLate { //nolint:errorlint // the very one
 			re := rejectionOf(got.err)
-			same = re != nil && re.Reason == policy.ReasonWait
+			same = re != nil && re.Reason == want.reason
 		}
 		if got.at != want.at || !same {
 			report("wait of op %d ended at %d with %v, want at %d with %v", want.id, got.at, got.err, want.at, want.err)
@@ -367,6 +381,7 @@ func drawScript(t *rapid.T) []lineOp {
 			n:     int64(rapid.SampledFrom([]int{1, 1, 1, 2, 3, 6}).Draw(t, "n")),
 			which: rapid.IntRange(0, 100).Draw(t, "which"),
 			limit: rapid.IntRange(0, lineLimits-1).Draw(t, "limit"),
+			left:  rapid.SampledFrom([]int64{0, 0, 1, 2, 5, 15, 40}).Draw(t, "left"),
 		}
 	}), 10, 60).Draw(t, "script")
 }
