@@ -31,6 +31,15 @@ func TestAllocSuccess(t *testing.T) {
 	assert.LessOrEqual(t, cost(withoutBody, policy.Timeouts{Attempt: time.Hour}), 2.0, "attempt timeout: its context")
 }
 
+// What the marks cost beyond that: the header, which the caller's must not be, and for
+// each mark its value.
+func TestAllocInternal(t *testing.T) {
+	req := get(t.Context(), t, "http://server.test")
+	plain, internal := httpx.Transport(usual(t), withoutBody), transport(t, httpx.Config{Internal: true}, usual(t), withoutBody)
+	bare := testing.AllocsPerRun(1000, func() { send(plain, req) })
+	assert.LessOrEqual(t, testing.AllocsPerRun(1000, func() { send(internal, req) })-bare, 4.0)
+}
+
 // A request with a body also has a note of who may send it.
 func TestAllocRequestBody(t *testing.T) {
 	req := get(t.Context(), t, "http://server.test")

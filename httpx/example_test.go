@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"strings"
 	"time"
 
 	"github.com/breakwater-go/breakwater/breaker"
 	"github.com/breakwater-go/breakwater/bulkhead"
 	"github.com/breakwater-go/breakwater/fallback"
+	"github.com/breakwater-go/breakwater/hop"
 	"github.com/breakwater-go/breakwater/httpx"
 	"github.com/breakwater-go/breakwater/internal/memhttp"
 	"github.com/breakwater-go/breakwater/policy"
@@ -168,4 +170,60 @@ func ExampleTransport_fallback() {
 	body, _ := io.ReadAll(resp.Body)
 	fmt.Println(resp.StatusCode, string(body))
 	// Output: 200 yesterday's price
+}
+
+// Two services of ours. The one below fails, after three attempts of its own, and says so;
+// the one above does not try again.
+func ExampleHop() {
+	trust := func(*http.Request) bool { return true } // all are ours in this example
+	calls := 0
+	stock, err := policy.New("stock", retry.Config{MaxAttempts: 3, BaseDelay: retry.Off})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	below := memhttp.NewServer(httpx.Hop{Trust: trust}.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		err := policy.Run(r.Context(), stock, func(context.Context) error {
+			calls++
+			return errors.New("no connection")
+		})
+		if err != nil {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	})))
+	defer below.Close()
+
+	orders, err := policy.New("orders", retry.Config{MaxAttempts: 3, BaseDelay: retry.Off})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	rt, err := httpx.Config{Internal: true}.Transport(orders, below.Transport())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, below.URL(), http.NoBody)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	resp, err := rt.RoundTrip(req)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer resp.Body.Close()
+	fmt.Println(resp.StatusCode, "after", calls, "calls; pushback", resp.Header.Get(hop.PushbackHeader))
+	// Output: 503 after 3 calls; pushback -1
+}
+
+func ExampleTrustNetworks() {
+	trust := httpx.TrustNetworks(netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8"))
+	for _, addr := range []string{"10.1.2.3:40000", "192.0.2.1:40000"} {
+		fmt.Println(addr, trust(&http.Request{RemoteAddr: addr}))
+	}
+	// Output:
+	// 10.1.2.3:40000 true
+	// 192.0.2.1:40000 false
 }

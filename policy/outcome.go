@@ -111,11 +111,13 @@ func (e *classifiedError) Unwrap() error { return e.err }
 func AsPermanent(err error) error { return mark(err, Permanent, 0) }
 
 // AsBusy marks err as [Busy], with the time the dependency asked to be left alone
-// for; zero means that it did not say. A nil error stays nil.
+// for; zero means that it did not say, and negative that it is not to be asked again for
+// this call: that a layer below has retried it already, for one. A nil error stays nil.
 func AsBusy(err error, retryAfter time.Duration) error { return mark(err, Busy, retryAfter) }
 
 // AsThrottled marks err as [Throttled], with the time after which the dependency
-// accepts calls again; zero means that it did not say. A nil error stays nil.
+// accepts calls again; zero means that it did not say, and negative that it is not to be
+// asked again for this call. A nil error stays nil.
 func AsThrottled(err error, retryAfter time.Duration) error {
 	return mark(err, Throttled, retryAfter)
 }

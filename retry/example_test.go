@@ -106,3 +106,69 @@ func ExampleConfig_Validate() {
 	// retry.MaxAttempts: -5: want at least 1, or 0 (3), or Unlimited
 	// retry.Budget.Ratio: 20: want above 0, at most 1, or 0 (0.2), or Off
 }
+
+// A vendor's terms: over its quota never, busy once after half a second, a timeout once
+// and at once.
+func ExampleRule() {
+	ocr, err := policy.New("ocr", retry.Config{
+		MaxAttempts: 2,
+		Throttled:   retry.Rule{Retry: retry.Never},
+		Busy:        retry.Rule{Delay: 500 * time.Millisecond},
+		Timeout:     retry.Rule{Delay: retry.Off},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, failure := range []error{
+		policy.AsThrottled(errors.New("quota exceeded"), time.Second),
+		context.DeadlineExceeded,
+	} {
+		tries := 0
+		err = policy.Run(context.Background(), ocr, func(context.Context) error { tries++; return failure })
+		fmt.Println(tries, err)
+	}
+	// Output:
+	// 1 quota exceeded
+	// 2 context deadline exceeded
+}
+
+// The retry throttling of gRPC: 4 tokens, and no retry at or below half.
+func ExampleTokenBudget() {
+	p, err := policy.New("inventory", retry.Config{
+		MaxAttempts: 2, BaseDelay: retry.Off, Budget: retry.TokenBudgetConfig{MaxTokens: 4, TokenRatio: 0.1},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for range 3 {
+		tries := 0
+		err = policy.Run(context.Background(), p, func(context.Context) error { tries++; return errors.New("down") })
+		fmt.Println(tries, err)
+	}
+	// Output:
+	// 2 down
+	// 1 inventory: gave up after 1 attempt (budget): down
+	// 1 inventory: gave up after 1 attempt (budget): down
+}
+
+// The retry budget of Envoy: a retry for every five calls in flight, and three in any case.
+func ExampleInFlightBudget() {
+	budget, err := retry.NewInFlightBudget(retry.InFlightBudgetConfig{Share: 0.2, MinRetries: 3})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for range 4 {
+		fmt.Println(budget.Take(time.Now())) // a retry policy does this
+	}
+	budget.Done()
+	fmt.Println(budget.Take(time.Now()))
+	// Output:
+	// true
+	// true
+	// true
+	// false
+	// true
+}
