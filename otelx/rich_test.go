@@ -23,12 +23,18 @@ import (
 	"github.com/breakwater-go/breakwater/policy"
 )
 
-// hedges is a policy.Hedger that hedges nothing.
-type hedges struct{}
+// hedges is a policy.Hedger that hedges after a delay, if it has one.
+type hedges struct{ delay time.Duration }
 
-func (hedges) First(*policy.Attempt)            {}
-func (hedges) Delay(time.Time) time.Duration    { return -1 }
-func (hedges) Allow(policy.HedgeState) bool     { return false }
+func (hedges) First(*policy.Attempt) {}
+
+func (h hedges) Delay(time.Time) time.Duration {
+	if h.delay == 0 {
+		return -1
+	}
+	return h.delay
+}
+func (hedges) Allow(policy.HedgeState) bool     { return true }
 func (hedges) Undo(time.Time)                   {}
 func (hedges) Done()                            {}
 func (hedges) Observe(time.Time, time.Duration) {}
@@ -36,8 +42,8 @@ func (hedges) Snapshot(time.Time) policy.PolicySnapshot {
 	return policy.PolicySnapshot{Hedge: &policy.HedgeSnapshot{MaxHedges: 1, Delay: 61 * time.Millisecond, HasBudget: true, BudgetRemaining: 62}}
 }
 
-func (hedges) BuildPolicy() (policy.Part, error) {
-	return policy.Part{Kind: "hedge", Hedge: hedges{}}, nil
+func (h hedges) BuildPolicy() (policy.Part, error) {
+	return policy.Part{Kind: "hedge", Hedge: h, MaxHedges: 1}, nil
 }
 
 // remembering is a fallback that has a cache and a queue.

@@ -6,16 +6,19 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/log"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/breakwater-go/breakwater/policy"
 )
 
-// callSpan follows one call. Its methods are not called concurrently.
+// callSpan follows one call. Its methods are not called concurrently, nor are those of
+// its attempts, also when these run side by side.
 type callSpan struct {
-	tracer trace.Tracer
+	tracer *Tracer
 	names  *spanNames
 	span   trace.Span
+	ctx    context.Context //nolint:containedctx // the call's, with its span: events are about it
 
 	// What is known between attempts, for the next attempt or for the end.
 	delay    float64 // seconds, before the next attempt
@@ -36,12 +39,23 @@ func (c *callSpan) StartAttempt(ctx context.Context, number int) (actx context.C
 	}()
 	a := &attemptSpan{call: c, number: number, delay: c.delay, delayed: c.delayed}
 	c.delayed = false
-	actx, a.span = c.tracer.Start(ctx, c.names.attempt, c.names.start...) //nolint:spancheck // ended by attemptSpan.End
-	return actx, a
+	return a.start(ctx), a
+}
+
+// StartHedge implements [policy.HedgeSpan].
+func (c *callSpan) StartHedge(ctx context.Context, number, hedge int) (actx context.Context, attempt policy.AttemptSpan) {
+	defer func() {
+		if recover() != nil {
+			actx, attempt = ctx, nil
+		}
+	}()
+	a := &attemptSpan{call: c, number: number, hedge: hedge}
+	return a.start(ctx), a
 }
 
 // Event implements [policy.CallSpan].
 func (c *callSpan) Event(e policy.Event) {
+	c.callEvent(e)
 	switch e.Kind {
 	case policy.EventRetry:
 		c.delay, c.delayed = e.Delay.Seconds(), true
@@ -99,9 +113,33 @@ func (c *callSpan) End(e policy.CallEnd) {
 type attemptSpan struct {
 	call    *callSpan
 	span    trace.Span
+	ctx     context.Context //nolint:containedctx // with the span: events are about it
 	number  int
+	hedge   int // number of the hedge; 0 for none
 	delay   float64
 	delayed bool
+	waited  time.Duration
+	probe   bool
+}
+
+// start begins the span and returns the attempt's context.
+func (a *attemptSpan) start(ctx context.Context) context.Context {
+	t := a.call.tracer
+	ctx, a.span = t.tracer.Start(ctx, a.call.names.attempt, a.call.names.start...) //nolint:spancheck // ended by End
+	a.ctx = ctx
+	return context.WithValue(ctx, attemptKey{}, a)
+}
+
+// Admission implements [policy.AdmissionSpan].
+func (a *attemptSpan) Admission(ad policy.Admission) {
+	a.waited, a.probe = ad.Waited, ad.Probe
+	t, n, now := a.call.tracer, a.call.names, time.Now()
+	if a.waited > 0 {
+		t.event(a.ctx, n, eventWait, log.SeverityInfo, now, keyAttempt.Int(a.number), seconds(keyWait, a.waited))
+	}
+	if a.probe {
+		t.event(a.ctx, n, eventProbe, log.SeverityInfo, now, keyAttempt.Int(a.number))
+	}
 }
 
 // End implements [policy.AttemptSpan].
@@ -110,10 +148,19 @@ func (a *attemptSpan) End(o policy.Outcome, err error) {
 	defer a.span.End() // whatever becomes of the attributes
 	c := a.call
 	c.last, c.refused = o.Kind, nil
-	attrs := make([]attribute.KeyValue, 0, 8)
+	attrs := make([]attribute.KeyValue, 0, 10)
 	attrs = append(attrs, keyAttempt.Int(a.number), keyOutcome.String(o.Kind.String()))
 	if a.delayed {
 		attrs = append(attrs, keyRetryDelay.Float64(a.delay))
+	}
+	if a.hedge > 0 {
+		attrs = append(attrs, keyHedge.Int(a.hedge))
+	}
+	if a.waited > 0 {
+		attrs = append(attrs, seconds(keyWait, a.waited))
+	}
+	if a.probe {
+		attrs = append(attrs, keyProbe.Bool(true))
 	}
 	if o.Kind != policy.NotRun {
 		c.names.attempts.note(o.Duration, time.Now(), a.span.SpanContext())
@@ -121,6 +168,10 @@ func (a *attemptSpan) End(o policy.Outcome, err error) {
 		if re, ok := errors.AsType[*policy.RejectedError](err); ok {
 			c.refused = re
 			attrs = refusal(attrs, c.names.dependency, re)
+			if re.Dependency == c.names.dependency { // otherwise the other pipeline has said so
+				what := refusal(make([]attribute.KeyValue, 0, 4), c.names.dependency, re)
+				c.tracer.event(a.ctx, c.names, eventRejected, log.SeverityWarn, time.Now(), append(what, keyAttempt.Int(a.number))...)
+			}
 		}
 	}
 	a.span.SetAttributes(fail(a.span, attrs, errorType(o.Kind, err))...)

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/log"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
@@ -18,6 +19,12 @@ type TracerConfig struct {
 	// TracerProvider makes the spans. Nil means the global one, also if it is set
 	// after the Tracer was made.
 	TracerProvider trace.TracerProvider
+
+	// LoggerProvider takes the events of calls that are recorded: refusals, waits,
+	// probes, retries, fallbacks and hedges, as log records in the context of the span
+	// they are about. Nil means the global one, also if it is set after the Tracer was
+	// made; where no SDK for logs is set up that drops them.
+	LoggerProvider log.LoggerProvider
 
 	// Always starts a span for each call, also for one whose context carries no
 	// recording span. The sampler of the TracerProvider then decides about each
@@ -44,10 +51,10 @@ func (c TracerConfig) BuildPolicy() (policy.Part, error) {
 // it includes the wait for a permit; the function runs under its context, so spans
 // the function starts are its children.
 //
-// What happens between attempts is told by attributes, not by span events, which
-// OpenTelemetry is phasing out (OTEP 4430): the delay before an attempt is on its
-// span, and why no further one followed and which fallback answered are on the
-// call's.
+// What happens at the gates and between attempts is told by attributes (the wait and the
+// delay before an attempt are on its span, why no further one followed and which
+// fallback answered are on the call's) and by log records in the context of the span.
+// There are no span events, which OpenTelemetry is phasing out (OTEP 4430).
 //
 // A call is followed when the span in its context is recording, or always
 // ([TracerConfig]). Otherwise it costs that look at the context and allocates
@@ -58,6 +65,7 @@ func (c TracerConfig) BuildPolicy() (policy.Part, error) {
 type Tracer struct {
 	cfg    TracerConfig
 	tracer trace.Tracer
+	events log.Logger
 	names  atomic.Pointer[map[string]*spanNames] // replaced, never changed in place
 }
 
@@ -97,7 +105,10 @@ func NewTracer(cfg TracerConfig) (*Tracer, error) {
 	if cfg.TracerProvider == nil {
 		cfg.TracerProvider = otel.GetTracerProvider()
 	}
-	t := &Tracer{cfg: cfg}
+	if cfg.LoggerProvider == nil {
+		cfg.LoggerProvider = otel.GetLoggerProvider()
+	}
+	t := &Tracer{cfg: cfg, events: newLogger(cfg.LoggerProvider)}
 	t.tracer = cfg.TracerProvider.Tracer(ScopeName,
 		trace.WithInstrumentationVersion(Version), trace.WithSchemaURL(semconv.SchemaURL))
 	t.names.Store(&map[string]*spanNames{})
@@ -130,7 +141,7 @@ func (t *Tracer) start(ctx context.Context, dependency string) (sctx context.Con
 	n := t.namesOf(dependency)
 	sctx, span := t.tracer.Start(ctx, n.call, n.start...)
 	if span.IsRecording() {
-		return sctx, &callSpan{tracer: t.tracer, names: n, span: span}
+		return sctx, &callSpan{tracer: t, names: n, span: span, ctx: sctx}
 	}
 	// The sampler declined. Spans further down must hear of it when they cannot see
 	// it already: a dropped root would otherwise become several.
