@@ -26,6 +26,7 @@ require (
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	go.yaml.in/yaml/v4 v4.0.0-rc.2 // indirect
 	golang.org/x/text v0.17.0 // indirect
+	pgregory.net/rapid v1.3.0 // indirect
 )
 
 replace github.com/breakwater-go/breakwater => ../

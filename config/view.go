@@ -68,10 +68,10 @@ func newDependency(dep *Dependency) *dependency {
 		d.limit(p, p.Spec, "")
 		switch c := p.Spec.(type) {
 		case bulkhead.Semaphore:
-			d.rooms = append(d.rooms, room{p, "Limit", or(c.Limit, 100), 0})
+			d.rooms = append(d.rooms, room{p, "Limit", or(c.Limit, 100), c.MaxWaiters})
 			d.wait(p, "", c.MaxWait, c.MaxWaiters, 0)
 		case bulkhead.Adaptive:
-			d.rooms = append(d.rooms, room{p, "Max", or(c.Max, 200), 0})
+			d.rooms = append(d.rooms, room{p, "Max", or(c.Max, 200), c.MaxWaiters})
 			d.wait(p, "", c.MaxWait, c.MaxWaiters, 0)
 		case bulkhead.Pool:
 			workers := or(c.Workers, 100)

@@ -52,6 +52,29 @@ func TestLint(t *testing.T) {
 	}
 }
 
+func TestSize(t *testing.T) {
+	t.Parallel()
+	csv := filepath.Join(t.TempDir(), "load.csv")
+	require.NoError(t, os.WriteFile(csv, []byte("concurrency,throughput,latency_ms\n100,1000,100\n200,2000,100\n400,2010,200\n"), 0o600))
+	for _, tt := range []struct {
+		args []string
+		code int
+		out  string
+		err  string
+	}{
+		{[]string{"--rate=10", "--latency=800ms"}, exitOK, "bulkhead: {Limit: 15}", ""},
+		{[]string{"--csv", csv, "--wait=500ms"}, exitOK, "pool: {Workers: 200, Queue: 1000, MaxWait: 500ms}", ""},
+		{nil, exitError, "", "at least one of Rate"},
+		{[]string{"--rate=-1"}, exitError, "", "size.Rate: -1"},
+		{[]string{"--csv", csv + "x"}, exitError, "", "no such file"},
+	} {
+		var out, errs bytes.Buffer
+		assert.Equal(t, tt.code, run(t.Context(), append([]string{"size"}, tt.args...), output{&out, &errs}), errs.String())
+		assert.Contains(t, out.String(), tt.out)
+		assert.Contains(t, errs.String(), tt.err)
+	}
+}
+
 func TestSchema(t *testing.T) {
 	t.Parallel()
 	var out, errs bytes.Buffer

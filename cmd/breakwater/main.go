@@ -2,6 +2,7 @@
 //
 //	breakwater demo [--for 20s] [--json] [--seed n] [--spans] [--metrics-addr host:port]
 //	breakwater lint [--format text|json|sarif] file...
+//	breakwater size [--rate r] [--latency d] [--quota r] ...
 //	breakwater config show file...
 //	breakwater schema
 //
@@ -40,6 +41,7 @@ type output struct {
 type commands struct {
 	Demo   demoCommand   `cmd:"" help:"Watch a dependency fail, behind a plain client and behind pipelines."`
 	Lint   lintCommand   `cmd:"" help:"Find settings that are valid and have led to incidents."`
+	Size   sizeCommand   `cmd:"" help:"Reckon limits from measured figures."`
 	Config configCommand `cmd:"" help:"Look at settings."`
 	Schema schemaCommand `cmd:"" help:"Print the JSON Schema of breakwater.yaml."`
 }
