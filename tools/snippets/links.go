@@ -53,16 +53,25 @@ func checkLink(fsys fs.FS, pages map[string]*page, p *page, target string) strin
 	return ""
 }
 
-// checkIndex looks whether the index lists every page below docs.
+// checkIndex looks whether the index lists every page below docs. A README.md that it
+// lists may list others in its place.
 func checkIndex(pages map[string]*page) []fault {
 	index, ok := pages[indexPage]
 	if !ok {
 		return nil
 	}
 	listed := map[string]bool{indexPage: true}
-	for _, l := range index.links {
-		target, _, _ := strings.Cut(l.target, "#")
-		listed[path.Join(docsDir, target)] = true
+	list := func(p *page, dir string) {
+		for _, l := range p.links {
+			target, _, _ := strings.Cut(l.target, "#")
+			listed[path.Join(dir, target)] = true
+		}
+	}
+	list(index, docsDir)
+	for _, file := range sortedKeys(pages) {
+		if listed[file] && path.Base(file) == "README.md" && strings.HasPrefix(file, docsDir+"/") {
+			list(pages[file], path.Dir(file))
+		}
 	}
 	var faults []fault
 	for _, file := range sortedKeys(pages) {

@@ -14,7 +14,8 @@ const metricsSource = "otelx/descs.go"
 
 var (
 	metricDesc = regexp.MustCompile(`(?:metric|pipeline|of)\("([a-z_]+)"`)
-	metricName = regexp.MustCompile(`\bbreakwater_([a-z_]*[a-z])\b`)
+	// What follows a colon is the name of a recording rule: level:metric:operations.
+	metricName = regexp.MustCompile(`(?:^|[^:\w])breakwater_([a-z_]*[a-z])\b`)
 )
 
 // metricNames returns the names of all metrics, without their common prefix.
@@ -51,7 +52,7 @@ func checkMetrics(names map[string]bool, p *page, text string) []fault {
 				name = strings.TrimSuffix(name, suffix)
 			}
 			if !names[name] && !names[m[1]] {
-				faults = append(faults, fault{p.path, n, "there is no metric " + m[0]})
+				faults = append(faults, fault{p.path, n, "there is no metric breakwater_" + m[1]})
 			}
 		}
 	}

@@ -62,6 +62,12 @@ func TestCheckIndex(t *testing.T) {
 	same(t, checkIndex(pages)) // there is no index
 	pages[indexPage] = parsePage(indexPage, "[a](x/a.md#there)\n")
 	same(t, checkIndex(pages), "docs/README.md: docs/x/b.md is not listed")
+
+	pages["docs/x/y/README.md"] = parsePage("docs/x/y/README.md", "[b](../b.md)\n[c](c.md)\n")
+	pages["docs/x/y/c.md"] = &page{}
+	same(t, checkIndex(pages), "docs/README.md: docs/x/b.md is not listed", "docs/README.md: docs/x/y/README.md is not listed", "docs/README.md: docs/x/y/c.md is not listed")
+	pages[indexPage] = parsePage(indexPage, "[a](x/a.md)\n[y](x/y/README.md)\n")
+	same(t, checkIndex(pages))
 }
 
 const program = "package main\n\nfunc main() {\n\t// region part\n\ta()\n\n\tif b {\n\t\tc()\n\t}\n\t// endregion\n}\n"
@@ -161,7 +167,7 @@ func TestMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const text = "`breakwater_calls_total`, breakwater_state{x=\"y\"}\nrate(breakwater_duration_seconds_bucket[5m])\nbreakwater_call_total and breakwater_*\n"
+	const text = "`breakwater_calls_total`, breakwater_state{x=\"y\"}\nrate(breakwater_duration_seconds_bucket[5m])\nbreakwater_call_total and breakwater_*\njob:breakwater_call:rate5m\n"
 	same(t, checkMetrics(names, parsePage("p.md", text), text), "p.md:3: there is no metric breakwater_call_total")
 
 	if names, err := metricNames(files(nil)); names != nil || err != nil {
