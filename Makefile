@@ -12,11 +12,11 @@ BENCHSTAT_VERSION := v0.0.0-20260908200009-22c9c6c9d4da
 GREMLINS_VERSION  := v0.6.0
 
 # Debian packages that tests need, and the tests that are left out without them.
-DEBIAN_PACKAGES := redis-server
-DEBIAN_TESTS    := fallback/asynqdefer
+DEBIAN_PACKAGES := prometheus redis-server
+DEBIAN_TESTS    := fallback/asynqdefer otelx/grafana
 
 # Modules that are never released, as directories.
-UNRELEASED := bench tools
+UNRELEASED := bench otelx/grafana tools
 
 FUZZTIME ?= 30s
 BENCH    ?= .
@@ -31,9 +31,9 @@ ALL         = $(addsuffix /...,$(MODULE_DIRS))
 BENCH_DIR   = $(CURDIR)/bench
 # Peers under measurement are not ours to test for races.
 RACED       = $(addsuffix /...,$(filter-out $(BENCH_DIR),$(MODULE_DIRS)))
-# The demo plays against real time: its tests come after all others, alone, and those
-# that are about time run without the race detector.
-TIMED       = $(CURDIR)/cmd/breakwater/...
+# The demo and the rules for Prometheus play against real time: their tests come after all
+# others, alone, and those that are about time run without the race detector.
+TIMED       = $(CURDIR)/cmd/breakwater/... $(CURDIR)/otelx/grafana/...
 # The directories, as patterns, of test files in which a line matches $(1).
 dirs_with   = { grep -rlE --include='*_test.go' --exclude-dir=.tmp --exclude-dir=bench '$(1)' . || true; } | xargs -r -n1 dirname | sort -u
 
@@ -90,6 +90,10 @@ docs: ## Check the docs: Go blocks, embedded code, links, metrics, the table of 
 .PHONY: docs-write
 docs-write: ## Write embedded code and the table of cases into the docs, then check them
 	@go run ./tools/snippets -w
+
+.PHONY: dashboards
+dashboards: ## Write the Grafana dashboards anew from their code
+	@go -C otelx/grafana run ./cmd/dashboards dashboards
 
 .PHONY: unit
 unit: # The test runs of `make test`, added up.

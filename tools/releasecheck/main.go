@@ -28,7 +28,7 @@ import (
 var consumer string
 
 func main() {
-	skip := flag.String("skip", "bench,tools", "modules of go.work that are never released, as directories")
+	skip := flag.String("skip", "bench,otelx/grafana,tools", "modules of go.work that are never released, as directories")
 	version := flag.String("version", "v0.0.0-check", "version to pack the modules as")
 	keep := flag.Bool("keep", false, "keep the temporary directory")
 	flag.Parse()
