@@ -18,9 +18,11 @@ func dependency() *dashboard.DashboardBuilder {
 	b.outcomes(d)
 	b.latency(d)
 	b.retries(d)
+	b.hedges(d)
 	b.fallbacks(d)
 	b.bulkheads(d)
 	b.limiters(d)
+	b.shared(d)
 	b.keys(d)
 	b.shedding(d)
 	return d
@@ -87,18 +89,21 @@ func (b board) outcomes(d *dashboard.DashboardBuilder) {
 }
 
 func (b board) latency(d *dashboard.DashboardBuilder) {
-	quantile := func(q, name string) query {
-		return query{`histogram_quantile(` + q + `, sum by (le) (rate(breakwater_attempt_duration_seconds_bucket{@}[$__rate_interval])))`, name}
+	quantile := func(of, q, name string) query {
+		return query{`histogram_quantile(` + q + `, sum by (le) (rate(breakwater_` + of + `_duration_seconds_bucket{@}[$__rate_interval])))`, name}
 	}
 	row(d, "Latency",
+		b.graph("Calls", "What callers waited: queues, retries, their delays and the fallback included. Of calls that ran.", seconds,
+			quantile("call", "0.5", "p50"), quantile("call", "0.9", "p90"), quantile("call", "0.99", "p99"),
+			query{`sum(rate(breakwater_call_duration_seconds_sum{@}[$__rate_interval])) / sum(rate(breakwater_call_duration_seconds_count{@}[$__rate_interval]))`, "mean"}),
 		b.graph("Attempts", "Of those that ran, without the time in queues and between retries. Read from buckets, so off by up to the width of one.", seconds,
-			quantile("0.5", "p50"), quantile("0.9", "p90"), quantile("0.99", "p99"),
+			quantile("attempt", "0.5", "p50"), quantile("attempt", "0.9", "p90"), quantile("attempt", "0.99", "p99"),
 			query{`sum(rate(breakwater_attempt_duration_seconds_sum{@}[$__rate_interval])) / sum(rate(breakwater_attempt_duration_seconds_count{@}[$__rate_interval]))`, "mean"}),
 		b.buckets("Attempts, by duration", "How many a second were in each bucket.",
 			`sum by (le) (rate(breakwater_attempt_duration_seconds_bucket{@}[$__rate_interval]))`),
 		b.graph("Mean time in queues, and on workers", "Of attempts that stood in the queue of a bulkhead, whatever became of them; and of functions on a pool, until their own end.", seconds,
 			query{`sum by (policy) (rate(breakwater_bulkhead_wait_seconds_sum{@}[$__rate_interval])) / sum by (policy) (rate(breakwater_bulkhead_wait_seconds_count{@}[$__rate_interval]))`, "{{policy}} queue"},
-			query{`sum by (policy) (rate(breakwater_bulkhead_run_seconds_sum{@}[$__rate_interval])) / sum by (policy) (rate(breakwater_bulkhead_run_seconds_count{@}[$__rate_interval]))`, "{{policy}} run"}),
+			query{`sum by (policy) (rate(breakwater_bulkhead_run_seconds_sum{@}[$__rate_interval])) / sum by (policy) (rate(breakwater_bulkhead_run_seconds_count{@}[$__rate_interval]))`, "{{policy}} run"}).Span(full),
 	)
 }
 
@@ -114,12 +119,42 @@ func (b board) retries(d *dashboard.DashboardBuilder) {
 	)
 }
 
+func (b board) hedges(d *dashboard.DashboardBuilder) {
+	row(d, "Hedges",
+		b.graph("Hedges", "Attempts started beside one that was slow: those that ran, those whose answer was used, and those that were due and kept back by the budget or by a gate.", perSecond,
+			query{`sum by (policy) (rate(breakwater_hedges_total{@}[$__rate_interval]))`, "{{policy}} started"},
+			query{`sum by (policy) (rate(breakwater_hedges_won_total{@}[$__rate_interval]))`, "{{policy}} won"},
+			query{`sum by (policy) (rate(breakwater_hedges_suppressed_total{@}[$__rate_interval]))`, "{{policy}} no budget"},
+			query{`sum by (policy) (rate(breakwater_hedges_refused_total{@}[$__rate_interval]))`, "{{policy}} refused"}),
+		b.graph("Delay", "How long an attempt that begins now may run before it is hedged: the longest of all instances. 0 while too little is known.", seconds,
+			query{`max by (policy) (breakwater_hedge_delay_seconds{@})`, "{{policy}}"}),
+		b.graph("Budget of hedges", "Those that it allows now, in the instance that has least.", count,
+			query{`min by (policy) (breakwater_hedge_budget_remaining{@})`, "{{policy}}"}),
+	)
+}
+
 func (b board) fallbacks(d *dashboard.DashboardBuilder) {
 	row(d, "Fallback",
-		b.graph("Fallbacks", "Times one was asked: it answered, or could not.", perSecond,
+		b.graph("Fallbacks", "Times one was asked: it answered (served), could not (failed), was kept from it by its own gate (rejected), or put another error in place (mapped).", perSecond,
 			query{`sum by (policy, result) (rate(breakwater_fallbacks_total{@}[$__rate_interval]))`, "{{policy}} {{result}}"}).Span(half),
 		b.graph("Share of calls answered by a fallback", "Users got something, and not the real thing.", share,
 			query{`sum by (policy) (rate(breakwater_fallbacks_total{@,result="served"}[$__rate_interval])) / on () group_left sum (rate(breakwater_calls_total{@}[$__rate_interval]))`, "{{policy}}"}).Span(half),
+		b.stacked("Remembered values: callers", "By what they found: a fresh value (hit), one past its freshness (stale), a remembered error (negative), or nothing (miss).",
+			query{`sum by (policy, result) (rate(breakwater_fallback_cache_lookups_total{@}[$__rate_interval]))`, "{{policy}} {{result}}"}),
+		b.graph("Remembered values: oldest served", "Of the values that were served past their freshness since the start, the age of the oldest in any instance.", seconds,
+			query{`max by (policy) (breakwater_fallback_cache_oldest_age_seconds{@})`, "{{policy}}"}),
+		b.graph("Remembered values: loads", "Begun, failed, and entries dropped to make room.", perSecond,
+			query{`sum by (policy) (rate(breakwater_fallback_cache_loads_total{@}[$__rate_interval]))`, "{{policy}} begun"},
+			query{`sum by (policy) (rate(breakwater_fallback_cache_load_failures_total{@}[$__rate_interval]))`, "{{policy}} failed"},
+			query{`sum by (policy) (rate(breakwater_fallback_cache_evicted_total{@}[$__rate_interval]))`, "{{policy}} dropped"}),
+		b.graph("Remembered values: entries", "Values and errors, in all instances.", count,
+			query{`sum by (policy) (breakwater_fallback_cache_entries{@})`, "{{policy}}"}),
+		b.stacked("Work put into a queue", "Tasks by what became of them.",
+			query{`sum by (policy, result) (rate(breakwater_fallback_deferred_total{@}[$__rate_interval]))`, "{{policy}} {{result}}"}),
+		b.graph("The queue's client", "Tasks that were sent and not confirmed yet, instances with a connection, and connections made anew.", count,
+			query{`sum by (policy) (breakwater_fallback_defer_in_flight{@})`, "{{policy}} in flight"},
+			query{`sum by (policy) (breakwater_fallback_defer_connected{@})`, "{{policy}} connected"},
+			query{`sum by (policy) (increase(breakwater_fallback_defer_reconnects_total{@}[$__rate_interval]))`, "{{policy}} anew"}),
 	)
 }
 
@@ -132,8 +167,9 @@ func (b board) bulkheads(d *dashboard.DashboardBuilder) {
 		b.graph("Permits in use", "In flight as a share of the limit, in the fullest instance and on average.", share,
 			query{`max by (policy) (breakwater_bulkhead_in_flight{@} / breakwater_bulkhead_limit{@})`, "{{policy}} fullest"},
 			query{`avg by (policy) (breakwater_bulkhead_in_flight{@} / breakwater_bulkhead_limit{@})`, "{{policy}} mean"}),
-		b.graph("Callers that wait", "In the queues of all instances.", count,
-			query{`sum by (policy) (breakwater_bulkhead_waiting{@})`, "{{policy}}"}),
+		b.graph("Callers that wait", "In the queues of all instances, and how many may.", count,
+			query{`sum by (policy) (breakwater_bulkhead_waiting{@})`, "{{policy}}"},
+			query{`sum by (policy) (breakwater_bulkhead_queue_limit{@})`, "{{policy}} limit"}),
 		b.graph("Workers", "Goroutines of pools, those of them whose callers have left, and whether the queue is shed.", count,
 			query{`sum by (policy) (breakwater_bulkhead_workers{@})`, "{{policy}} workers"},
 			query{`sum by (policy) (breakwater_bulkhead_orphans{@})`, "{{policy}} orphans"},
@@ -153,10 +189,12 @@ func (b board) limiters(d *dashboard.DashboardBuilder) {
 		b.graph("Attempts against the rate", "Attempts that were let in, and tokens that come back, a second, of all instances together. Of a keyed limit, the tokens of one key.", perSecond,
 			query{`sum(rate(breakwater_attempts_total{@,outcome!="not_run"}[$__rate_interval]))`, "attempts"},
 			query{`sum by (policy) (breakwater_ratelimit_rate{@})`, "{{policy}} rate"}),
-		b.graph("Tokens", "Left now, in the instance that has least. Below zero they are promised to callers that wait.", count,
-			query{`min by (policy) (breakwater_ratelimit_tokens{@})`, "{{policy}}"}),
-		b.graph("Callers that wait", "Of all instances.", count,
-			query{`sum by (policy) (breakwater_ratelimit_waiting{@})`, "{{policy}}"}),
+		b.graph("Tokens", "Left now, in the instance that has least, and how many there may be. Below zero they are promised to callers that wait.", count,
+			query{`min by (policy) (breakwater_ratelimit_tokens{@})`, "{{policy}}"},
+			query{`min by (policy) (breakwater_ratelimit_burst{@})`, "{{policy}} burst"}),
+		b.graph("Callers that wait", "Of all instances, and how many may.", count,
+			query{`sum by (policy) (breakwater_ratelimit_waiting{@})`, "{{policy}}"},
+			query{`sum by (policy) (breakwater_ratelimit_queue_limit{@})`, "{{policy}} limit"}),
 		b.graph("Delay", "How long a caller that came now would wait, and how long the dependency wants to be left alone: the longest of all instances.", seconds,
 			query{`max by (policy) (breakwater_ratelimit_delay_seconds{@})`, "{{policy}} wait"},
 			query{`max by (policy) (breakwater_ratelimit_drain_seconds{@})`, "{{policy}} left alone"}),
@@ -168,8 +206,33 @@ func (b board) limiters(d *dashboard.DashboardBuilder) {
 			query{`sum by (policy, lane) (rate(breakwater_ratelimit_lane_rejected_total{@}[$__rate_interval]))`, "{{lane}} refused"}),
 		b.graph("Lanes: callers that wait", "By lane.", count,
 			query{`sum by (policy, lane) (breakwater_ratelimit_lane_waiting{@})`, "{{lane}}"}),
+		b.graph("Lanes: delay", "How long a caller that came now would wait: the longest of all instances.", seconds,
+			query{`max by (policy, lane) (breakwater_ratelimit_lane_delay_seconds{@})`, "{{lane}}"}),
 		b.graph("Lanes: tokens borrowed", "Taken from what other lanes did not need.", perSecond,
 			query{`sum by (policy, lane) (rate(breakwater_ratelimit_lane_borrowed_tokens_total{@}[$__rate_interval]))`, "{{lane}}"}),
+		b.graph("Several limits: refusals", "Which of the limits refused.", perSecond,
+			query{`sum by (policy, part) (rate(breakwater_ratelimit_part_rejected_total{@}[$__rate_interval]))`, "{{policy}} {{part}}"}),
+		b.graph("Several limits: tokens", "Left of each, in the instance that has least.", count,
+			query{`min by (policy, part) (breakwater_ratelimit_part_tokens{@})`, "{{policy}} {{part}}"}),
+		b.graph("Several limits: rates", "Tokens that come back, of each, in all instances together.", perSecond,
+			query{`sum by (policy, part) (breakwater_ratelimit_part_rate{@})`, "{{policy}} {{part}}"}),
+	)
+}
+
+func (b board) shared(d *dashboard.DashboardBuilder) {
+	row(d, "Limits that processes share",
+		b.graph("Modes", "Instances in each. shared: the store decides. local: each decides about its part. allow, deny: the store is away, and every call or none is let in.", count,
+			query{`sum by (policy, mode) (breakwater_ratelimit_shared_mode{@})`, "{{policy}} {{mode}}"}),
+		b.graph("Questions to the store", "Asked, failed, and calls that were decided without it.", perSecond,
+			query{`sum by (policy) (rate(breakwater_ratelimit_shared_round_trips_total{@}[$__rate_interval]))`, "{{policy}} asked"},
+			query{`sum by (policy) (rate(breakwater_ratelimit_shared_errors_total{@}[$__rate_interval]))`, "{{policy}} failed"},
+			query{`sum by (policy) (rate(breakwater_ratelimit_shared_stood_in_total{@}[$__rate_interval]))`, "{{policy}} decided without"}),
+		b.graph("Time of a question", "The mean of those that were answered.", seconds,
+			query{`sum by (policy) (rate(breakwater_ratelimit_shared_round_trip_seconds_sum{@}[$__rate_interval])) / sum by (policy) (rate(breakwater_ratelimit_shared_round_trip_seconds_count{@}[$__rate_interval]))`, "{{policy}}"}),
+		b.graph("Answered from tokens taken ahead", "Calls that did not have to ask.", perSecond,
+			query{`sum by (policy) (rate(breakwater_ratelimit_shared_lease_hits_total{@}[$__rate_interval]))`, "{{policy}}"}).Span(half),
+		b.graph("Tokens taken ahead", "Held now, in all instances.", count,
+			query{`sum by (policy) (breakwater_ratelimit_shared_leased_tokens{@})`, "{{policy}}"}).Span(half),
 	)
 }
 

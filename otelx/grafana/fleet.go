@@ -85,6 +85,29 @@ func fleet() *dashboard.DashboardBuilder {
 			query{`sum by (job, dependency, priority) (rate(breakwater_ratelimit_shed_total{@}[$__rate_interval]))`, "{{job}} / {{dependency}} {{priority}}"}),
 		b.graph("CPU as load shedding sees it", "The highest of all instances; 1 is all there is.", share,
 			query{`max by (job, dependency) (breakwater_ratelimit_cpu_ratio{@})`, "{{job}} / {{dependency}}"}),
+		b.graph("Hedges", "Attempts started beside a slow one.", perSecond,
+			query{`sum by (job, dependency) (rate(breakwater_hedges_total{@}[$__rate_interval]))`, "{{job}} / {{dependency}}"}),
+		b.graph("p99 of calls", "What callers waited, retries and queues included.", seconds,
+			query{`histogram_quantile(0.99, sum by (job, dependency, le) (rate(breakwater_call_duration_seconds_bucket{@}[$__rate_interval])))`, "{{job}} / {{dependency}}"}),
+		b.list("Shared limits that the store does not decide", "local: each process decides about its part. allow, deny: every call is let in, or none. With the number of instances.", count,
+			`sum by (job, dependency, policy, mode) (breakwater_ratelimit_shared_mode{@,mode!="shared"}) > 0`,
+			[]string{"job", "dependency", "policy", "mode"}, "instances").Span(third),
+	)
+
+	row(d, "Configuration and metrics",
+		b.graph("Version of the configuration", "The lowest and the highest of all instances. It rises by one with each that an instance applies.", count,
+			query{`min by (job) (breakwater_config_version{@})`, "{{job}} lowest"},
+			query{`max by (job) (breakwater_config_version{@})`, "{{job}} highest"}),
+		b.graph("Configurations loaded", "Applied and refused. After a refusal the one before stays in force.", count,
+			query{`sum by (job, result) (increase(breakwater_config_loads_total{@}[$__rate_interval]))`, "{{job}} {{result}}"}),
+		b.graph("Age of the configuration", "Time since the one in force was applied: the oldest and the youngest of all instances.", seconds,
+			query{`time() - min by (job) (breakwater_config_applied_timestamp_seconds{@})`, "{{job}} oldest"},
+			query{`time() - max by (job) (breakwater_config_applied_timestamp_seconds{@})`, "{{job}} youngest"}),
+		b.list("Series left out", "Dependencies with more series than MaxSeries: what matters least is missing here and in their dashboard.", count,
+			`max by (job, dependency) (breakwater_omitted_series{@}) > 0`,
+			[]string{"job", "dependency"}, "series"),
+		b.graph("Derived pipelines shown as other", "More than MaxDerived pipelines were made as they were needed; the rest is one dependency.", count,
+			query{`max by (job) (breakwater_folded_dependencies{@})`, "{{job}}"}).Span(half),
 	)
 	return d
 }

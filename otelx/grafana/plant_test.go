@@ -47,7 +47,7 @@ func newPlant(tb testing.TB) *plant {
 	ctx, cancel := context.WithCancel(context.Background()) //nolint:usetesting // ends before the cleanup does
 	p := &plant{tb: tb, ctx: ctx, begin: time.Now()}
 	for i := range p.regs {
-		c, err := otelx.NewCollector(&p.regs[i], otelx.CollectorConfig{})
+		c, err := otelx.NewCollector(&p.regs[i], otelx.CollectorConfig{MaxDerived: 1})
 		require.NoError(tb, err)
 		preg := prometheus.NewPedanticRegistry()
 		require.NoError(tb, preg.Register(c))
@@ -134,6 +134,7 @@ func (p *plant) build() {
 	p.keys()
 	p.commands()
 	p.faults()
+	p.said()
 }
 
 // trips is a breaker that opens soon and does not stay so for long.
@@ -322,6 +323,67 @@ func (p *plant) faults() {
 		})
 	})
 	p.add(0, "blind", blind{&p.sick})
+	// More series, and more derived pipelines, than are shown.
+	p.add(0, "rich", breaker.Keyed{Config: trips(time.Second)}, bulkhead.Pool{}, ratelimit.System{}, retry.Config{}, fallback.Value(0),
+		ratelimit.Keyed{Rate: ratelimit.PerSecond(1), MaxWait: time.Second})
+	for _, host := range []string{"host-1", "host-2", "host-3"} {
+		p.add(0, host, policy.Derived(), breaker.Config{})
+	}
+	p.regs[0].ConfigApplied("first")
+}
+
+// said are the states of policies that need a store, a queue or a cache. Their snapshots are
+// made up; all that is counted rises.
+func (p *plant) said() {
+	rises := func() uint64 { return uint64(time.Since(p.begin).Milliseconds()) }
+	duration := func() policy.Latency {
+		return policy.Latency{Counts: []uint64{rises()}, Sum: time.Since(p.begin)}
+	}
+	p.add(0, "shared", says{"shared", func() policy.PolicySnapshot {
+		mode := policy.SharedModeShared
+		if p.sick.Load() {
+			mode = policy.SharedModeLocal
+		}
+		return policy.PolicySnapshot{Limiter: &policy.LimiterSnapshot{Rate: 10, Burst: 10, Tokens: 5, Shared: &policy.SharedSnapshot{
+			Mode: mode, Nodes: 2, RoundTrips: rises(), Errors: rises() / 10, Latency: duration(), LeaseHits: rises(), Leased: 3, StoodIn: rises() / 10,
+		}}}
+	}})
+	p.add(0, "hedged", says{"hedge", func() policy.PolicySnapshot {
+		return policy.PolicySnapshot{Hedge: &policy.HedgeSnapshot{
+			MaxHedges: 1, Delay: 30 * time.Millisecond, Started: rises(), Won: rises() / 2, Suppressed: rises() / 3, Refused: rises() / 4, HasBudget: true, BudgetRemaining: 7,
+		}}
+	}})
+	p.add(0, "stale", says{"stale", func() policy.PolicySnapshot {
+		return policy.PolicySnapshot{Fallback: &policy.FallbackSnapshot{Stale: &policy.StaleSnapshot{
+			Hits: rises(), Misses: rises() / 2, Stale: rises() / 3, Negative: rises() / 4, Loads: rises(), Failures: rises() / 5, Entries: 9, Evicted: rises() / 6, OldestAge: time.Minute,
+		}}}
+	}})
+	p.add(0, "queue", says{"defer", func() policy.PolicySnapshot {
+		return policy.PolicySnapshot{Fallback: &policy.FallbackSnapshot{Defer: &policy.DeferSnapshot{
+			Accepted: rises(), Refused: rises() / 3, Unconfirmed: rises() / 4, InFlight: 2, Connected: true, Reconnects: rises() / 5,
+		}}}
+	}})
+	all := p.add(0, "all", ratelimit.All{Limits: []policy.Policy{
+		ratelimit.TokenBucket{Name: "second", Rate: ratelimit.PerSecond(1000)}, ratelimit.TokenBucket{Name: "minute", Rate: ratelimit.PerSecond(100)},
+	}})
+	p.drive(1, 20*time.Millisecond, func(ctx context.Context, _ int) {
+		_, _ = policy.Do(ctx, all, func(context.Context) (int, error) { return 1, nil })
+	})
+}
+
+// says is a gate that lets everything in and says what it is told to.
+type says struct {
+	kind string
+	snap func() policy.PolicySnapshot
+}
+
+func (says) Peek(*policy.Attempt) error                        { return nil }
+func (says) Enter(context.Context, *policy.Attempt, int) error { return nil }
+func (says) Leave(*policy.Attempt, int, policy.Outcome)        {}
+func (s says) Snapshot(time.Time) policy.PolicySnapshot        { return s.snap() }
+
+func (s says) BuildPolicy() (policy.Part, error) {
+	return policy.Part{Kind: s.kind, Gate: s, Place: policy.PlaceRateLimit}, nil
 }
 
 // fallSick has everything go wrong, and returns when that was.
@@ -330,6 +392,7 @@ func (p *plant) fallSick() time.Time {
 	p.sick.Store(true)
 	p.forced.ForceOpen("drill", time.Hour)
 	p.told.Observe("drill", time.Hour)
+	p.regs[0].ConfigRefused("second", errSick)
 	return now
 }
 

@@ -209,7 +209,7 @@ func fasterRules(t *testing.T) (f ruleFile) {
 // stands for alerts that have none. It must fire for all of the first and for none that
 // are in neither.
 var expected = map[string]struct{ must, may []string }{
-	"BreakwaterBreakerOpen":          {must: []string{"broken"}},
+	"BreakwaterBreakerOpen":          {must: []string{"broken"}, may: []string{"flapping"}},
 	"BreakwaterBreakerOpenSomewhere": {must: []string{"partly"}},
 	"BreakwaterKeysOpen":             {must: []string{"keyed"}},
 	"BreakwaterBreakerFlapping":      {must: []string{"flapping"}},
@@ -222,7 +222,9 @@ var expected = map[string]struct{ must, may []string }{
 	"BreakwaterKeyTableFull":         {must: []string{"tenants"}},
 	"BreakwaterOrphanPanics":         {must: []string{"pool"}},
 	"BreakwaterBodiesAbandoned":      {must: []string{"bodies"}},
+	"BreakwaterSharedLimitLocal":     {must: []string{"shared"}},
 	"BreakwaterSnapshotFailures":     {must: []string{""}},
+	"BreakwaterConfigRefused":        {must: []string{""}},
 }
 
 // A real Prometheus scrapes a service whose dependencies are well at first and then all
