@@ -71,18 +71,18 @@ var (
 )
 
 // newAttempt takes an attempt from the pool and starts its clock.
-func (p *Pipeline) newAttempt(ctx context.Context, number int, call *Call) *Attempt {
+func (p *Pipeline) newAttempt(ctx context.Context, pl *plan, number int, call *Call) *Attempt {
 	a := attempts.Get().(*Attempt) // the pool holds nothing else
-	a.begin(ctx, p, number, call)
+	a.begin(ctx, p, pl, number, call)
 	return a
 }
 
-func (a *Attempt) begin(ctx context.Context, p *Pipeline, number int, call *Call) {
+func (a *Attempt) begin(ctx context.Context, p *Pipeline, pl *plan, number int, call *Call) {
 	if call == nil {
 		call = callFrom(ctx)
 	}
 	a.pipe = p
-	a.plan = p.plan.Load()
+	a.plan = pl
 	a.ctx = ctx
 	a.number = number
 	a.stage = stageAdmission

@@ -105,7 +105,7 @@ func do[A, T any](ctx context.Context, p *Pipeline, b body[A, T]) (T, *degraded,
 	if pl.full || (pl.hedge != nil && pl.hedgeable(callOr(ctx, b.call))) {
 		return doFull(ctx, p, pl, nil, b)
 	}
-	v, stripe, o, err := try(ctx, p, nil, 1, &b)
+	v, stripe, o, err := try(ctx, p, pl, nil, 1, &b)
 	st := p.stats.at(stripe)
 	if o.Kind == Success {
 		if b.took == 0 {
@@ -122,6 +122,9 @@ func do[A, T any](ctx context.Context, p *Pipeline, b body[A, T]) (T, *degraded,
 	st.attempt(o)
 	if pl.recovery == nil && len(pl.fallbacks)+len(pl.mappers) == 0 && (b.typed == nil || len(b.typed.fallbacks) == 0) {
 		st.call(o.Kind, b.took)
+		if b.calls != nil {
+			b.calls.End(ctx, o.Kind)
+		}
 		return v, nil, err
 	}
 	return doFailed(ctx, p, pl, stripe, b, v, o, err)
@@ -242,10 +245,11 @@ func step[A, T any](ctx context.Context, s *callState, b *body[A, T], v *T) {
 		o      Outcome
 		err    error
 	)
-	if s.plan.runner != nil {
-		got, stripe, o, err = tryPooled(ctx, s, s.attempts, b)
+	// The plan as it is now: an update counts from the next attempt on.
+	if pl := s.p.plan.Load(); pl.runner != nil {
+		got, stripe, o, err = tryPooled(ctx, pl, s, s.attempts, b)
 	} else {
-		got, stripe, o, err = try(ctx, s.p, s, s.attempts, b)
+		got, stripe, o, err = try(ctx, s.p, pl, s, s.attempts, b)
 	}
 	s.stripe = stripe
 	s.p.stats.at(stripe).attempt(o)
@@ -365,7 +369,7 @@ func doBare[A, T any](ctx context.Context, b body[A, T]) (T, *degraded, error) {
 // There is no recover: a panic of the function passes with its own stack, and the
 // deferred function, which also runs on [runtime.Goexit], only gives back what the
 // attempt holds.
-func try[A, T any](ctx context.Context, p *Pipeline, s *callState, number int, b *body[A, T]) (v T, stripe uint32, o Outcome, err error) {
+func try[A, T any](ctx context.Context, p *Pipeline, pl *plan, s *callState, number int, b *body[A, T]) (v T, stripe uint32, o Outcome, err error) {
 	if err = contextError(ctx); err != nil {
 		return v, 0, Outcome{}, err
 	}
@@ -373,7 +377,7 @@ func try[A, T any](ctx context.Context, p *Pipeline, s *callState, number int, b
 	if s != nil && s.span != nil {
 		ctx, span = startAttempt(ctx, s.span, number)
 	}
-	a := p.newAttempt(ctx, number, b.call)
+	a := p.newAttempt(ctx, pl, number, b.call)
 	stripe = a.stripe
 	if s != nil && s.racing {
 		a.race(s.hedge)

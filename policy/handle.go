@@ -39,10 +39,11 @@ func (p *Pipeline) Enter(ctx context.Context) (Handle, error) {
 		p.stats.first().calls[NotRun].Add(1)
 		return Handle{}, err
 	}
-	if p.plan.Load().runner != nil {
+	pl := p.plan.Load()
+	if pl.runner != nil {
 		return Handle{}, ErrPooled
 	}
-	a := p.newAttempt(ctx, 1, nil)
+	a := p.newAttempt(ctx, pl, 1, nil)
 	admitted := false
 	defer func() {
 		if !admitted {

@@ -214,10 +214,10 @@ func (x *racer[A, T]) attempt() {
 		x.finish()
 	}()
 	if x.hedge == 0 || x.ask() {
-		if x.s.plan.runner != nil {
-			x.v, x.stripe, x.o, x.err = tryPooled(x.ctx, &x.s, x.race.number, &x.b)
+		if pl := x.s.p.plan.Load(); pl.runner != nil {
+			x.v, x.stripe, x.o, x.err = tryPooled(x.ctx, pl, &x.s, x.race.number, &x.b)
 		} else {
-			x.v, x.stripe, x.o, x.err = try(x.ctx, x.s.p, &x.s, x.race.number, &x.b)
+			x.v, x.stripe, x.o, x.err = try(x.ctx, x.s.p, pl, &x.s, x.race.number, &x.b)
 		}
 		x.s.p.stats.at(x.stripe).attempt(x.o)
 	}

@@ -158,7 +158,7 @@ type Rechecker interface {
 
 // tryPooled is try for a pipeline whose attempts run on workers. The attempt may
 // outlive the call, so it does not come from the pool and does not go back there.
-func tryPooled[A, T any](ctx context.Context, s *callState, number int, b *body[A, T]) (v T, stripe uint32, o Outcome, err error) {
+func tryPooled[A, T any](ctx context.Context, pl *plan, s *callState, number int, b *body[A, T]) (v T, stripe uint32, o Outcome, err error) {
 	if err = contextError(ctx); err != nil {
 		return v, 0, Outcome{}, err
 	}
@@ -167,7 +167,7 @@ func tryPooled[A, T any](ctx context.Context, s *callState, number int, b *body[
 		ctx, span = startAttempt(ctx, s.span, number)
 	}
 	a := &Attempt{stripe: nextStripe.Add(1)}
-	a.begin(ctx, s.p, number, b.call)
+	a.begin(ctx, s.p, pl, number, b.call)
 	if s.racing {
 		a.race(s.hedge)
 	}

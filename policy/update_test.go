@@ -194,3 +194,30 @@ type idleWatcher struct{}
 
 func (idleWatcher) OnEvent(policy.Event)                         {}
 func (idleWatcher) OnAttempt(context.Context, policy.AttemptEnd) {}
+
+// A pool that an update adds or removes counts from the next attempt on, also where that
+// is a retry.
+func TestUpdateOfThePoolDuringACall(t *testing.T) {
+	t.Parallel()
+	r, w := &retrier{max: 3}, newWorker()
+	p := build(t, r)
+	on := func(policies ...policy.Policy) {
+		u, err := p.Prepare(policies...)
+		require.NoError(t, err)
+		require.NoError(t, u.Apply())
+	}
+	var pooled []bool
+	_, err := policy.Do(t.Context(), p, func(context.Context) (int, error) {
+		pooled = append(pooled, len(w.busy) == 1)
+		switch len(pooled) {
+		case 1:
+			on(r, w)
+		case 2:
+			on(r)
+		}
+		return 0, errBoom
+	})
+	require.ErrorIs(t, err, errBoom)
+	assert.Equal(t, []bool{false, true, false}, pooled)
+	w.wg.Wait()
+}
