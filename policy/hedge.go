@@ -71,6 +71,7 @@ func (pl *plan) hedgeable(c *Call) bool {
 
 // Hedges reports whether attempts of a call may run at the same time: the pipeline has a
 // hedge policy, and the call says that it is idempotent and may be tried more than once.
+// One that is part of a retry by a layer above ([Hop]) is not hedged all the same.
 // The function of such a call may still run when the call has returned.
 func (p *Pipeline) Hedges(c Call) bool {
 	return p != nil && p.plan.Load().hedgeable(&c)
@@ -79,7 +80,7 @@ func (p *Pipeline) Hedges(c Call) bool {
 // attempt makes an attempt of a call that is off the fast path, with hedges beside it if
 // it may have any and there is time for one.
 func attempt[A, T any](ctx context.Context, s *callState, b *body[A, T], v *T) {
-	if !s.plan.hedgeable(s.call) {
+	if !s.plan.hedgeable(s.call) || HopFrom(s.ctx).IsRetry() {
 		step(ctx, s, b, v)
 		return
 	}

@@ -110,15 +110,16 @@ type Part struct {
 	// Warnings are settings that work and are likely to surprise.
 	Warnings []string
 
-	// MaxWait, SlowAfter, MaxAttempts and BaseDelay are settings that make sense
-	// only beside those of other policies: the longest wait of a gate or a runner,
-	// the duration above which an attempt is slow, the number of attempts (0 is
-	// unlimited), and the least delay between two of them. New warns of those
-	// that do not fit together. Zero says nothing.
+	// MaxWait, SlowAfter, MaxAttempts, BaseDelay and HedgeDelay are settings that
+	// make sense only beside those of other policies: the longest wait of a gate or a
+	// runner, the duration above which an attempt is slow, the number of attempts (0
+	// is unlimited), the least delay between two of them, and the least time before
+	// one is hedged. New warns of those that do not fit together. Zero says nothing.
 	MaxWait     time.Duration
 	SlowAfter   time.Duration
 	MaxAttempts int
 	BaseDelay   time.Duration
+	HedgeDelay  time.Duration
 
 	spec Policy // that it was built from
 }

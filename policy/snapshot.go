@@ -286,9 +286,12 @@ type HedgeSnapshot struct {
 	Suppressed uint64 // hedges that were due, and for which the budget had none left
 	Refused    uint64 // hedges that were due, and that a gate refused
 
-	// HasBudget says whether there is a budget; BudgetRemaining is the number of
+	// HasBudget says whether there is a budget. BudgetKind is one of BudgetKinds,
+	// BudgetLevel what is left of it, from 0 to 1, and BudgetRemaining the number of
 	// hedges that it would allow now.
 	HasBudget       bool
+	BudgetKind      string
+	BudgetLevel     float64
 	BudgetRemaining float64
 }
 

@@ -25,6 +25,9 @@ func misfits(parts []Part) []string {
 		if t.Attempt > 0 && p.SlowAfter >= t.Attempt {
 			warn(p, "SlowAfter %s is not below the attempt timeout %s: only an attempt that ignores its context is ever slow", p.SlowAfter, t.Attempt)
 		}
+		if bound := t.shorter(); p.Hedge != nil && bound > 0 && p.HedgeDelay >= bound {
+			warn(p, "the delay %s is not below the timeout %s: no attempt lives to be hedged", p.HedgeDelay, bound)
+		}
 		if p.Retry == nil || t.Total == 0 {
 			continue
 		}
@@ -36,4 +39,13 @@ func misfits(parts []Part) []string {
 		}
 	}
 	return list
+}
+
+// shorter returns the bound of an attempt, whichever timeout it comes from; 0 when there
+// is none.
+func (t Timeouts) shorter() time.Duration {
+	if t.Total > 0 && (t.Attempt == 0 || t.Total < t.Attempt) {
+		return t.Total
+	}
+	return t.Attempt
 }

@@ -141,15 +141,7 @@ func (c Config) Validate() error {
 	if c.MaxPushback < 0 {
 		fault("MaxPushback", c.MaxPushback, "want above 0, or 0 (30s)")
 	}
-	switch b := direct(c.Budget).(type) {
-	case nil:
-	case interface{ Validate() error }:
-		errs = append(errs, flatten(b.Validate())...)
-	default:
-		_, err := b.budget()
-		errs = append(errs, flatten(err)...)
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, checkBudget(c.Budget)...)...)
 }
 
 // flatten takes joined errors apart, so that joining them with others gives one list.

@@ -39,11 +39,7 @@ func New(name string, cfg Config) (*Retrier, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	source := direct(cfg.Budget)
-	if source == nil {
-		source = BudgetConfig{}
-	}
-	budget, err := source.budget()
+	source, budget, err := liveBudget(cfg.Budget)
 	if err != nil {
 		return nil, err
 	}

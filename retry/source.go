@@ -85,6 +85,30 @@ func direct(b BudgetSource) BudgetSource {
 	return (*Budget)(nil)
 }
 
+// checkBudget returns what is wrong with a budget; nil means the default one.
+func checkBudget(b BudgetSource) []error {
+	switch b := direct(b).(type) {
+	case nil:
+		return nil
+	case interface{ Validate() error }:
+		return flatten(b.Validate())
+	default:
+		_, err := b.budget()
+		return flatten(err)
+	}
+}
+
+// liveBudget returns what b is, the default where it is nil, and the budget that it
+// stands for, nil for none.
+func liveBudget(b BudgetSource) (BudgetSource, LiveBudget, error) {
+	source := direct(b)
+	if source == nil {
+		source = BudgetConfig{}
+	}
+	live, err := source.budget()
+	return source, live, err
+}
+
 // live makes a result of a constructor's.
 func live[B LiveBudget](b B, err error) (LiveBudget, error) {
 	if err != nil {
