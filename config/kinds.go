@@ -16,6 +16,7 @@ import (
 var kinds = []kindOf{
 	{"timeout", reflect.TypeFor[policy.Timeouts]()},
 	{"retry", reflect.TypeFor[retry.Config]()},
+	{"hedge", reflect.TypeFor[retry.Hedge]()},
 	{"ratelimit", reflect.TypeFor[ratelimit.TokenBucket]()},
 	{"pacer", reflect.TypeFor[ratelimit.Pacer]()},
 	{"fixed_window", reflect.TypeFor[ratelimit.FixedWindow]()},

@@ -110,7 +110,8 @@ func (g *gatePolicy[R]) Apply(inner func(failsafe.Execution[R]) *common.PolicyRe
 // Every attempt of such a pipeline runs through a failsafe-go executor that is put
 // together for the call, the first one too: it costs what failsafe-go costs, about
 // 20 allocations a call. A hedge policy is refused, because it runs attempts of one
-// call at the same time.
+// call at the same time without the pipeline's knowledge; retry.Hedge is the policy for
+// that.
 func Policy(name string, p failsafe.Policy[any]) policy.Policy { return foreign{name: name, p: p} }
 
 type foreign struct {
@@ -127,7 +128,7 @@ func (f foreign) BuildPolicy() (policy.Part, error) {
 	if t := reflect.TypeOf(f.p); t.Kind() == reflect.Pointer && strings.HasSuffix(t.Elem().PkgPath(), "/failsafe-go/hedgepolicy") {
 		return part, &policy.ConfigError{
 			Policy: "failsafe", Field: "Policy",
-			Want: "a hedge policy runs attempts of one call at the same time, which a pipeline does not; use failsafe.With(hedge, gates) with Gates",
+			Want: "a hedge policy runs attempts of one call at the same time, of which the pipeline would not know; use retry.Hedge, or failsafe.With(hedge, gates) with Gates",
 		}
 	}
 	part.Foreign = &engine.Foreign{Policy: f.p}

@@ -67,12 +67,18 @@ func (rt *RoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	if rt.p == nil {
 		return rt.transport().RoundTrip(req)
 	}
-	x := exchange{rt: rt, req: req}
+	call := rt.callOf(req)
+	x := exchange{rt: rt, req: req, caller: req}
+	if rt.p.Hedges(*call) {
+		// An attempt that has lost may read it while the caller, who has the response,
+		// changes the original.
+		x.req = req.Clone(req.Context())
+	}
 	if hasBody(req) {
 		x.sent = new(sent)
 		defer x.sent.closeUnused(req.Body)
 	}
-	resp, err := policy.DoAttempt(req.Context(), rt.p, rt.callOf(req), x, attempt, rt.discard)
+	resp, err := policy.DoAttempt(req.Context(), rt.p, call, x, attempt, rt.discard)
 	switch {
 	case resp != nil:
 		// An error beside it is that of a fallback that could not better it.
@@ -104,9 +110,10 @@ func complete(resp *http.Response, req *http.Request) *http.Response {
 
 // exchange is one request of the caller, tried once or more.
 type exchange struct {
-	rt   *RoundTripper
-	req  *http.Request
-	sent *sent // nil when the request has no body
+	rt     *RoundTripper
+	req    *http.Request // what is sent, and shown to Classify
+	caller *http.Request // what responses refer to
+	sent   *sent         // nil when the request has no body
 }
 
 // attempt sends the request once.
@@ -137,7 +144,7 @@ func attempt(ctx context.Context, x exchange, at *policy.Attempt) (*http.Respons
 	}
 	if resp.Request == out || resp.Request == nil {
 		// Its copy is nobody's business, and its context ends with the attempt.
-		resp.Request = x.req
+		resp.Request = x.caller
 	}
 	kind, pushback := x.judge(resp)
 	at.SetOutcome(kind, pushback)

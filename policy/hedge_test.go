@@ -220,6 +220,10 @@ func TestHedge(t *testing.T) {
 			lanes: []*lane{{takes: 150 * ms, err: errBoom}, {takes: 100 * ms, value: 2, what: "busy"}}, want: 2, after: 200 * ms, ran: 2,
 			started: 1, gate: []policy.Kind{policy.Failure, policy.Busy},
 		},
+		"the wish to be left alone is kept": {
+			lanes: []*lane{{takes: 150 * ms, err: policy.AsBusy(errBoom, time.Minute)}, {takes: 100 * ms, value: 2, what: "busy"}}, err: errBoom, after: 200 * ms, ran: 2,
+			started: 1, dropped: []int{2}, gate: []policy.Kind{policy.Busy, policy.Busy},
+		},
 		"a loser that ignores its context holds nobody up": {
 			lanes: []*lane{{takes: time.Minute, value: 1, what: "stubborn"}, {takes: 20 * ms, value: 2}}, want: 2, after: 120 * ms, ran: 2,
 			started: 1, won: 1, observed: []time.Duration{120 * ms}, dropped: []int{1}, gate: []policy.Kind{policy.Success, policy.Success},

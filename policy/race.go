@@ -335,14 +335,23 @@ func (x *racer[A, T]) settleLocked() (lost *racer[A, T]) {
 		return x
 	case x.hedge > 0 && !x.allowed && x.crash == nil:
 		// It was no attempt.
-	case r.best == nil, x.crash != nil, x.o.Kind != NotRun:
+	case r.best == nil, x.crash != nil, x.o.Kind.IsAnswer(), x.o.Kind != NotRun && !r.best.o.asksMore(x.o):
 		lost, r.best = r.best, x
-		fallthrough
-	default:
 		r.failed = true
+	default:
+		lost, r.failed = x, true
 	}
 	r.over = r.best != nil && (r.running == 0 || r.best.crash != nil || r.best.o.Kind.IsAnswer() || r.ctx.Err() != nil)
 	return lost
+}
+
+// asksMore reports whether an attempt that failed asked to be left alone for longer than
+// another one that did.
+func (o Outcome) asksMore(other Outcome) bool {
+	if o.Pushback < 0 || other.Pushback < 0 {
+		return o.Pushback < 0 && other.Pushback >= 0
+	}
+	return o.Pushback > other.Pushback
 }
 
 // giveUp disposes of what a racer that has lost brings.

@@ -58,3 +58,27 @@ func TestAllocPipeline(t *testing.T) {
 		}), 0, name)
 	}
 }
+
+func TestAllocHedge(t *testing.T) {
+	h, err := retry.NewHedge("", retry.Hedge{MinSamples: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	h.Observe(now, time.Second)
+	h.Delay(now)
+	assert.Zero(t, testing.AllocsPerRun(1000, func() {
+		h.Observe(now, time.Second)
+		h.Delay(now)
+		h.Allow(policy.HedgeState{Now: now})
+	}))
+
+	// Calls that may not be hedged keep the fast path.
+	p := newPipeline(t, retry.Hedge{}, retry.Config{})
+	ctx := t.Context()
+	assert.Zero(t, testing.AllocsPerRun(1000, func() {
+		if _, err := policy.DoWith(ctx, p, 1, func(context.Context, int) (int, error) { return 1, nil }); err != nil {
+			t.Error(err)
+		}
+	}))
+}

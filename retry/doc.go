@@ -1,4 +1,5 @@
-// Package retry decides whether a call that failed is tried again, and when.
+// Package retry decides whether a call that failed is tried again, and when; and whether
+// one that is slow gets another attempt beside it ([Hedge]).
 //
 // [Config] is a spec: hand it to policy.New as it is, or make a live [Retrier] with
 // [New] to share it. The pipeline makes the attempts, each through all of its gates;

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/breakwater-go/breakwater/policy"
@@ -171,4 +172,25 @@ func ExampleInFlightBudget() {
 	// true
 	// false
 	// true
+}
+
+// The first attempt hangs. Another is started beside it, whose answer counts; the first is
+// canceled.
+func ExampleHedge() {
+	inventory, err := policy.New("inventory", retry.Hedge{Delay: time.Millisecond})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	var tries atomic.Int32
+	ctx := policy.WithCall(context.Background(), policy.Call{Idempotent: true})
+	stock, err := policy.Do(ctx, inventory, func(ctx context.Context) (int, error) {
+		if tries.Add(1) == 1 {
+			<-ctx.Done()
+			return 0, ctx.Err()
+		}
+		return 7, nil
+	})
+	fmt.Println(stock, err)
+	// Output: 7 <nil>
 }

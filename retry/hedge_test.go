@@ -53,7 +53,7 @@ func TestHedgeValidate(t *testing.T) {
 			err := tt.cfg.Validate()
 			var got []string
 			if err != nil {
-				for _, e := range err.(interface{ Unwrap() []error }).Unwrap() { //nolint:errorlint // joined
+				for _, e := range err.(interface{ Unwrap() []error }).Unwrap() {
 					ce, ok := errors.AsType[*policy.ConfigError](e)
 					require.True(t, ok)
 					assert.Equal(t, "hedge", ce.Policy)
@@ -374,6 +374,40 @@ func TestCaseB61HedgesOnlyWhatIsIdempotent(t *testing.T) {
 		_, err := policy.Do(t.Context(), p, func(ctx context.Context) (int, error) { return slow(ctx, time.Second, &n) })
 		require.NoError(t, err)
 		assert.Equal(t, int32(1), n.Load())
+	})
+}
+
+// The budget allows one hedge: the second, due at 200 ms, does not come, and neither the
+// attempt nor the first hedge notices.
+func TestCaseB67ADeniedHedgeEndsNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPipeline(t, retry.Hedge{
+			Delay: 100 * time.Millisecond, MaxHedges: 3,
+			Budget: retry.BudgetConfig{Ratio: 1, MinPerSecond: retry.Off}, // one call pays for one
+		})
+		var n atomic.Int32
+		var early atomic.Int32
+		start := time.Now()
+		v, err := policy.Do(policy.WithCall(t.Context(), again), p, func(ctx context.Context) (int32, error) {
+			i := n.Add(1)
+			select {
+			case <-time.After(300*time.Millisecond + time.Duration(i-1)*time.Hour):
+			case <-ctx.Done():
+				if time.Since(start) < 300*time.Millisecond {
+					early.Add(1)
+				}
+				return 0, ctx.Err()
+			}
+			return i, nil
+		})
+		require.NoError(t, err)
+		assert.Equal(t, int32(1), v)
+		assert.Equal(t, 300*time.Millisecond, time.Since(start))
+		synctest.Wait()
+		assert.Equal(t, int32(2), n.Load())
+		assert.Zero(t, early.Load())
+		assert.Contains(t, []uint64{1, 2}, hedgeOf(p).Suppressed)
 	})
 }
 

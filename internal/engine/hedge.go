@@ -23,8 +23,8 @@ type Race interface {
 	Delay() time.Duration
 
 	// Run makes an attempt, the first one or a hedge, and reports whether the race is
-	// over. It neither panics nor ends its goroutine. gone is closed when the race is
-	// over.
+	// over. It neither panics nor ends its goroutine. gone, of a hedge, is closed when
+	// the race is over.
 	Run(hedge bool, gone <-chan struct{}) (over bool)
 }
 
@@ -42,7 +42,10 @@ func NewHedging(maxHedges int) *Hedging {
 func (h *Hedging) Run(r Race) {
 	_, _ = h.executor.WithContext(raceContext{context.Background(), r}).
 		GetWithExecution(func(e failsafe.Execution[any]) (any, error) {
-			return r.Run(e.IsHedge(), e.Canceled()), nil
+			if !e.IsHedge() {
+				return r.Run(false, nil), nil
+			}
+			return r.Run(true, e.Canceled()), nil
 		})
 }
 

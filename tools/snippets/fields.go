@@ -20,7 +20,7 @@ const referenceDir = docsDir + "/reference"
 var referencePages = map[string]string{"otelx": "telemetry"}
 
 // Reference pages of packages that have a second one.
-var secondPages = map[string]string{"fallback": "defer"}
+var secondPages = map[string]string{"fallback": "defer", "retry": "hedge"}
 
 // Directories without packages that users configure.
 var noReference = []string{"bench", "cmd", "examples", "tools", "internal"}
