@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -114,16 +115,17 @@ func TestIncidentOCRRetriesTakeTokens(t *testing.T) {
 		set := newLanes(t, ocrLanes())
 		v := vendor{start: time.Now()}
 		p := newPipeline(t, retry.Config{MaxAttempts: 3, BaseDelay: 100 * ms}, set.Lane("realtime"), bulkhead.Semaphore{Limit: 8})
+		var wg sync.WaitGroup
 		for range 600 {
-			go func() {
+			wg.Go(func() {
 				_, _ = policy.Do(t.Context(), p, func(ctx context.Context) (int, error) {
 					_, _ = v.scan(ctx)
 					return 0, errors.New("vendor failed")
 				})
-			}()
+			})
 			time.Sleep(100 * ms)
 		}
-		time.Sleep(10 * time.Second)
+		wg.Wait()
 		assert.LessOrEqual(t, v.most(), 10)
 		assert.LessOrEqual(t, float64(len(v.calls)), 8+6*time.Since(v.start).Seconds(), "retries included")
 	})
@@ -137,15 +139,16 @@ func TestIncidentOCRTokensComeBack(t *testing.T) {
 		v := vendor{start: time.Now()}
 		p := newPipeline(t, set.Lane("realtime"), bulkhead.Semaphore{Limit: 2})
 		reasons := map[policy.Reason]int{}
+		var wg sync.WaitGroup
 		for range 8 {
-			go func() { _, _ = policy.Do(t.Context(), p, v.scan) }()
+			wg.Go(func() { _, _ = policy.Do(t.Context(), p, v.scan) })
 			synctest.Wait()
 		}
 		_, err := policy.Do(t.Context(), p, v.scan)
 		reasons[rejected(t, err).Reason]++
 		assert.Equal(t, map[policy.Reason]int{policy.ReasonConcurrency: 1}, reasons)
-		assert.Len(t, v.calls, 2)
 		assert.InDelta(t, 6, set.Lane("realtime").Snapshot(time.Now()).Limiter.Tokens, 0, "two of the eight are used")
-		time.Sleep(time.Second)
+		wg.Wait()
+		assert.Len(t, v.calls, 2)
 	})
 }
