@@ -98,7 +98,7 @@ func TestCaseB09InstancesDiffer(t *testing.T) {
 		r, err := New("", Config{BaseDelay: time.Hour, MaxDelay: time.Hour, MaxAttempts: Unlimited, Budget: NoBudget{}})
 		require.NoError(t, err)
 		for i := range list {
-			list[i] = r.delays.before(1, 0)
+			list[i] = r.set.Load().delays.before(1, 0)
 		}
 		return list
 	}

@@ -95,11 +95,20 @@ func (c BudgetConfig) budget() (LiveBudget, error) { return live(NewBudget(c)) }
 // each call of pipelines that share a budget costs an allocation. It is safe for
 // concurrent use. Telling it of a call takes no lock.
 type Budget struct {
+	set    atomic.Pointer[ratioSettings]
+	counts *window.Window
+	users  atomic.Int32 // policies that were given this budget
+}
+
+// ratioSettings are the settings of a Budget, and what follows from them.
+type ratioSettings struct {
 	cfg     BudgetConfig // effective values
 	ratio   float64
 	reserve float64 // retries in a window that need not be paid for
-	counts  *window.Window
-	users   atomic.Int32 // policies that were given this budget
+}
+
+func newRatioSettings(cfg BudgetConfig) *ratioSettings {
+	return &ratioSettings{cfg: cfg, ratio: max(cfg.Ratio, 0), reserve: max(cfg.MinPerSecond, 0) * cfg.Window.Seconds()}
 }
 
 // NewBudget returns a live budget. The error, if any, is that of
@@ -112,16 +121,13 @@ func newBudget(cfg BudgetConfig, base time.Time) (*Budget, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	return &Budget{
-		cfg:     cfg,
-		ratio:   max(cfg.Ratio, 0),
-		reserve: max(cfg.MinPerSecond, 0) * cfg.Window.Seconds(),
-		counts:  window.New(base, cfg.Window, budgetBuckets),
-	}, nil
+	b := &Budget{counts: window.New(base, cfg.Window, budgetBuckets)}
+	b.set.Store(newRatioSettings(cfg))
+	return b, nil
 }
 
 // Config returns the effective configuration.
-func (b *Budget) Config() BudgetConfig { return b.cfg }
+func (b *Budget) Config() BudgetConfig { return b.set.Load().cfg }
 
 func (b *Budget) budget() (LiveBudget, error) {
 	if b == nil {
@@ -145,8 +151,9 @@ func (b *Budget) first(since time.Duration, stripe uint32) { b.counts.AddAt(sinc
 
 // Take counts a retry if the budget allows one.
 func (b *Budget) Take(now time.Time) bool {
+	set := b.set.Load()
 	return b.counts.TryAddFailure(now, func(c window.Counts) bool {
-		return float64(c.Failures+1) <= b.allowance(c)
+		return float64(c.Failures+1) <= set.allowance(c)
 	})
 }
 
@@ -169,8 +176,22 @@ func (b *Budget) calls(shared bool) policy.CallWatcher {
 }
 
 // allowance returns how many retries the window may hold.
-func (b *Budget) allowance(c window.Counts) float64 {
-	return exactly(b.ratio*float64(c.Calls) + b.reserve)
+func (s *ratioSettings) allowance(c window.Counts) float64 {
+	return exactly(s.ratio*float64(c.Calls) + s.reserve)
+}
+
+// reload takes over a ratio and a minimum. What the window has counted stays; the window
+// itself cannot change its length.
+func (b *Budget) reload(next BudgetSource) (apply func(), err error) {
+	cfg, ok := next.(BudgetConfig)
+	if !ok {
+		return nil, errOtherBudget
+	}
+	cfg = cfg.withDefaults()
+	if cfg.Window != b.Config().Window {
+		return nil, errors.New("the budget's Window has changed")
+	}
+	return func() { b.set.Store(newRatioSettings(cfg)) }, nil
 }
 
 // exactly makes up for what the product of a ratio and a whole number, and its sum with
@@ -182,10 +203,10 @@ func exactly(a float64) float64 { return a + a*0x1p-50 }
 
 // describe fills in what a snapshot says about the budget.
 func (b *Budget) describe(s *policy.RetrySnapshot, now time.Time) {
-	c := b.counts.Counts(now)
-	most := math.Floor(b.allowance(c))
+	c, set := b.counts.Counts(now), b.set.Load()
+	most := math.Floor(set.allowance(c))
 	s.BudgetKind = "ratio"
-	s.BudgetRatio = b.ratio
+	s.BudgetRatio = set.ratio
 	s.BudgetFirsts = c.Calls
 	s.BudgetRetries = c.Failures
 	s.BudgetRemaining = max(most-float64(c.Failures), 0)

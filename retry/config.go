@@ -162,7 +162,7 @@ func (c Config) BuildPolicy() (policy.Part, error) {
 	if err != nil {
 		return policy.Part{Kind: kind, Name: c.Name}, err
 	}
-	_, own := r.source.(interface{ Validate() error })
+	_, own := r.set.Load().source.(interface{ Validate() error })
 	return r.part(!own), nil
 }
 

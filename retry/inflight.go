@@ -78,9 +78,7 @@ func (c InFlightBudgetConfig) budget() (LiveBudget, error) { return live(NewInFl
 // costs an allocation. It is safe for concurrent use and takes no lock, but all calls
 // write to one counter.
 type InFlightBudget struct {
-	cfg   InFlightBudgetConfig // effective values
-	share float64
-	least int64
+	set   atomic.Pointer[inFlightSettings]
 	users atomic.Int32 // policies that were given this budget
 
 	_       [64]byte // what every call writes to is apart
@@ -89,18 +87,30 @@ type InFlightBudget struct {
 	_       [48]byte
 }
 
+// inFlightSettings are the settings of an InFlightBudget, and what follows from them.
+type inFlightSettings struct {
+	cfg   InFlightBudgetConfig // effective values
+	share float64
+	least int64
+}
+
+func newInFlightSettings(cfg InFlightBudgetConfig) *inFlightSettings {
+	return &inFlightSettings{cfg: cfg, share: max(cfg.Share, 0), least: max(int64(cfg.MinRetries), 0)}
+}
+
 // NewInFlightBudget returns a live budget. The error, if any, is that of
 // [InFlightBudgetConfig.Validate].
 func NewInFlightBudget(cfg InFlightBudgetConfig) (*InFlightBudget, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	cfg = cfg.withDefaults()
-	return &InFlightBudget{cfg: cfg, share: max(cfg.Share, 0), least: max(int64(cfg.MinRetries), 0)}, nil
+	b := &InFlightBudget{}
+	b.set.Store(newInFlightSettings(cfg.withDefaults()))
+	return b, nil
 }
 
 // Config returns the effective configuration.
-func (b *InFlightBudget) Config() InFlightBudgetConfig { return b.cfg }
+func (b *InFlightBudget) Config() InFlightBudgetConfig { return b.set.Load().cfg }
 
 func (b *InFlightBudget) budget() (LiveBudget, error) {
 	if b == nil {
@@ -127,7 +137,17 @@ func (b *InFlightBudget) Take(time.Time) bool {
 
 // limit returns how many retries may be in flight beside so many calls.
 func (b *InFlightBudget) limit(active int64) int64 {
-	return max(int64(math.Floor(exactly(b.share*float64(active)))), b.least)
+	set := b.set.Load()
+	return max(int64(math.Floor(exactly(set.share*float64(active)))), set.least)
+}
+
+// reload takes over other settings. What is in flight stays.
+func (b *InFlightBudget) reload(next BudgetSource) (apply func(), err error) {
+	cfg, ok := next.(InFlightBudgetConfig)
+	if !ok {
+		return nil, errOtherBudget
+	}
+	return func() { b.set.Store(newInFlightSettings(cfg.withDefaults())) }, nil
 }
 
 // Undo ends a retry that did not happen.
@@ -154,7 +174,7 @@ func (b *InFlightBudget) describe(s *policy.RetrySnapshot, _ time.Time) {
 	active, retries := b.active.Load(), b.retries.Load()
 	most := b.limit(active)
 	s.BudgetKind = "in_flight"
-	s.BudgetRatio = b.share
+	s.BudgetRatio = b.set.Load().share
 	s.BudgetRetries = uint64(max(retries, 0))
 	s.BudgetInFlight = uint64(max(active, 0))
 	s.BudgetRemaining = float64(max(most-retries, 0))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/breakwater-go/breakwater/policy"
@@ -14,6 +15,7 @@ var (
 	_ policy.Policy      = (*Retrier)(nil)
 	_ policy.Retrier     = (*Retrier)(nil)
 	_ policy.Snapshotter = (*Retrier)(nil)
+	_ policy.Reloader    = (*Retrier)(nil)
 )
 
 // Retrier is a live [Config]: it decides about retries and holds the budget they
@@ -22,11 +24,26 @@ var (
 // All methods are safe for concurrent use, and none takes a lock on the path of a
 // call that succeeds.
 type Retrier struct {
+	budget LiveBudget // nil when there is none
+	set    atomic.Pointer[settings]
+}
+
+// settings are what [Retrier.Reload] replaces.
+type settings struct {
 	cfg    Config       // effective values
 	source BudgetSource // as it was handed over
-	budget LiveBudget   // nil when there is none
 	rules  rules
 	delays delays
+}
+
+func newSettings(cfg Config, source BudgetSource) *settings {
+	return &settings{
+		cfg: cfg, source: source, rules: cfg.rules(),
+		delays: delays{
+			kind: cfg.Backoff, base: cfg.BaseDelay, most: cfg.MaxDelay, factor: cfg.Factor, jitter: cfg.Jitter,
+			uniform: rand.Uint64N,
+		},
+	}
 }
 
 // New returns a live retrier. The name goes into snapshots; empty means cfg.Name, and
@@ -47,13 +64,9 @@ func New(name string, cfg Config) (*Retrier, error) {
 	if budget != nil {
 		cfg.Budget = budget
 	}
-	return &Retrier{
-		cfg: cfg, source: source, budget: budget, rules: cfg.rules(),
-		delays: delays{
-			kind: cfg.Backoff, base: cfg.BaseDelay, most: cfg.MaxDelay, factor: cfg.Factor, jitter: cfg.Jitter,
-			uniform: rand.Uint64N,
-		},
-	}, nil
+	r := &Retrier{budget: budget}
+	r.set.Store(newSettings(cfg, source))
+	return r, nil
 }
 
 // BuildPolicy returns a part that shares this retrier, and its budget, with every
@@ -63,9 +76,10 @@ func (r *Retrier) BuildPolicy() (policy.Part, error) { return r.part(true), nil 
 // part returns what the retrier is in a pipeline. shared says that others may use its
 // budget.
 func (r *Retrier) part(shared bool) policy.Part {
+	set := r.set.Load()
 	p := policy.Part{
-		Kind: kind, Name: r.cfg.Name, Retry: r, Warnings: r.cfg.warnings(),
-		MaxAttempts: max(r.cfg.MaxAttempts, 0), BaseDelay: r.shortest(),
+		Kind: kind, Name: set.cfg.Name, Retry: r, Warnings: set.cfg.warnings(),
+		MaxAttempts: max(set.cfg.MaxAttempts, 0), BaseDelay: set.shortest(),
 	}
 	if r.budget != nil {
 		p.Budget = r.budget
@@ -75,15 +89,15 @@ func (r *Retrier) part(shared bool) policy.Part {
 }
 
 // shortest returns the least that lies between two attempts.
-func (r *Retrier) shortest() time.Duration {
+func (set *settings) shortest() time.Duration {
 	least := time.Duration(-1)
-	for _, rule := range r.rules {
+	for _, rule := range set.rules {
 		d := rule.Delay
 		switch {
 		case rule.Retry == Never:
 			continue
 		case d == 0:
-			d = r.delays.least()
+			d = set.delays.least()
 		}
 		if d = max(d, 0); least < 0 || d < least {
 			least = d
@@ -94,7 +108,7 @@ func (r *Retrier) shortest() time.Duration {
 
 // Config returns the effective configuration: defaults filled in, and as the Budget
 // the live one, or [NoBudget].
-func (r *Retrier) Config() Config { return r.cfg }
+func (r *Retrier) Config() Config { return r.set.Load().cfg }
 
 // Budget returns the live budget, to be shared with others, or nil if there is none.
 func (r *Retrier) Budget() LiveBudget { return r.budget }
@@ -121,7 +135,8 @@ func (r *Retrier) First(a *policy.Attempt) {
 // The budget comes last, so that nothing is taken from it for a retry that something
 // else forbids.
 func (r *Retrier) Decide(s policy.RetryState) policy.Decision {
-	pushback, rule, stop := r.outcome(s)
+	set := r.set.Load()
+	pushback, rule, stop := set.outcome(s)
 	if r.budget != nil && s.Outcome.Kind != policy.NotRun && (stop == policy.StopNone || s.Outcome.Pushback < 0) {
 		r.budget.failed()
 	}
@@ -134,17 +149,17 @@ func (r *Retrier) Decide(s policy.RetryState) policy.Decision {
 		return policy.Decision{Stop: policy.StopHop}
 	case rule.MaxAttempts != Unlimited && s.Attempt >= rule.MaxAttempts:
 		return policy.Decision{Stop: policy.StopAttempts}
-	case pushback < 0 || pushback > r.cfg.MaxPushback:
+	case pushback < 0 || pushback > set.cfg.MaxPushback:
 		return policy.Decision{Stop: policy.StopPushback}
 	}
 	delay := rule.Delay
 	if delay == 0 {
-		delay = r.delays.before(s.Attempt, s.LastDelay)
+		delay = set.delays.before(s.Attempt, s.LastDelay)
 	}
 	delay = max(delay, pushback, 0)
 	// Remaining times are compared with the delay, never added to it: a sum of two
 	// durations may wrap around, and would then be early.
-	if r.cfg.MaxDuration > 0 && delay >= r.cfg.MaxDuration-max(s.Now.Sub(s.Started), 0) {
+	if set.cfg.MaxDuration > 0 && delay >= set.cfg.MaxDuration-max(s.Now.Sub(s.Started), 0) {
 		return policy.Decision{Stop: policy.StopMaxDuration}
 	}
 	if !s.Deadline.IsZero() && delay >= s.Deadline.Sub(s.Now) {
@@ -158,17 +173,17 @@ func (r *Retrier) Decide(s policy.RetryState) policy.Decision {
 
 // outcome says whether an attempt that ended like this is retried, by which rule, and
 // how long the dependency, or the gate that refused, wants to be left alone.
-func (r *Retrier) outcome(s policy.RetryState) (pushback time.Duration, rule Rule, stop policy.Stop) {
+func (set *settings) outcome(s policy.RetryState) (pushback time.Duration, rule Rule, stop policy.Stop) {
 	switch k := s.Outcome.Kind; {
 	case k == policy.Canceled:
 		return 0, rule, policy.StopCanceled
 	case k == policy.NotRun:
-		pushback, stop = r.refusal(s.Err)
-		return pushback, Rule{MaxAttempts: r.cfg.MaxAttempts}, stop
+		pushback, stop = set.refusal(s.Err)
+		return pushback, Rule{MaxAttempts: set.cfg.MaxAttempts}, stop
 	case k >= policy.NumKinds:
 		return 0, rule, policy.StopOutcome
 	default:
-		rule = r.rules[k]
+		rule = set.rules[k]
 	}
 	if rule.Retry == Never || (rule.Retry == AwaitPushback && s.Outcome.Pushback == 0) {
 		return 0, rule, policy.StopOutcome
@@ -177,7 +192,7 @@ func (r *Retrier) outcome(s policy.RetryState) (pushback time.Duration, rule Rul
 }
 
 // refusal is outcome for an attempt that did not run.
-func (r *Retrier) refusal(err error) (retryAfter time.Duration, stop policy.Stop) {
+func (set *settings) refusal(err error) (retryAfter time.Duration, stop policy.Stop) {
 	re, ok := errors.AsType[*policy.RejectedError](err)
 	if !ok {
 		switch {
@@ -192,7 +207,7 @@ func (r *Retrier) refusal(err error) (retryAfter time.Duration, stop policy.Stop
 	// An operator who holds a breaker open, and a pipeline that was closed, do not
 	// change their mind within a call.
 	lasting := re.RetryAfter == policy.Never || re.Reason == policy.ReasonForced || re.Reason == policy.ReasonClosed
-	if !r.cfg.RetryRejected || lasting {
+	if !set.cfg.RetryRejected || lasting {
 		return 0, policy.StopRejected
 	}
 	return re.RetryAfter, policy.StopNone
@@ -208,10 +223,11 @@ func (r *Retrier) Undo(now time.Time) {
 // Snapshot returns the state as it is at the given time. Counts of why calls were not
 // retried are the pipeline's.
 func (r *Retrier) Snapshot(now time.Time) policy.PolicySnapshot {
-	s := &policy.RetrySnapshot{MaxAttempts: max(r.cfg.MaxAttempts, 0)}
+	cfg := r.Config()
+	s := &policy.RetrySnapshot{MaxAttempts: max(cfg.MaxAttempts, 0)}
 	if r.budget != nil {
 		s.HasBudget = true
 		r.budget.describe(s, now)
 	}
-	return policy.PolicySnapshot{Name: r.cfg.Name, Kind: kind, Retry: s}
+	return policy.PolicySnapshot{Name: cfg.Name, Kind: kind, Retry: s}
 }

@@ -2,6 +2,7 @@ package retry
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/breakwater-go/breakwater/policy"
@@ -42,6 +43,10 @@ type LiveBudget interface {
 	// calls is called once for each policy that uses the budget. It returns what has
 	// to be told of that policy's calls, or nil. shared says that others may use it.
 	calls(shared bool) policy.CallWatcher
+
+	// reload looks at a config, in place of the one that the budget was made of, and
+	// changes nothing yet: apply does. The error says what cannot be changed.
+	reload(next BudgetSource) (apply func(), err error)
 
 	// describe fills in what a snapshot says about the budget.
 	describe(s *policy.RetrySnapshot, now time.Time)
@@ -116,6 +121,12 @@ func live[B LiveBudget](b B, err error) (LiveBudget, error) {
 	}
 	return b, nil
 }
+
+// Why a policy cannot go on under other settings.
+var (
+	errOtherBudget = errors.New("the budget is another one")
+	errOtherPolicy = errors.New("it is not made of a retry.Config")
+)
 
 func nilBudget(what string) error {
 	return &policy.ConfigError{Policy: kind, Field: "Budget", Want: "want a budget, not a nil " + what + "; NoBudget means none"}

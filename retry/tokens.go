@@ -76,11 +76,23 @@ func (c TokenBudgetConfig) budget() (LiveBudget, error) { return live(NewTokenBu
 // other, each attempt that fails takes a token, and a success gives one share. It is
 // safe for concurrent use and takes no lock.
 type TokenBudget struct {
-	cfg    TokenBudgetConfig // effective values
-	most   int64             // in units
-	gain   int64             // in units
-	tokens atomic.Int64      // in units
-	users  atomic.Int32      // policies that were given this budget
+	set    atomic.Pointer[tokenSettings]
+	tokens atomic.Int64 // in units
+	users  atomic.Int32 // policies that were given this budget
+}
+
+// tokenSettings are the settings of a TokenBudget, and what follows from them.
+type tokenSettings struct {
+	cfg        TokenBudgetConfig // effective values
+	most, gain int64             // in units
+}
+
+func newTokenSettings(cfg TokenBudgetConfig) *tokenSettings {
+	return &tokenSettings{
+		cfg:  cfg,
+		most: int64(cfg.MaxTokens) * tokenUnit,
+		gain: int64(math.Floor(exactly(cfg.TokenRatio * tokenUnit))),
+	}
 }
 
 // NewTokenBudget returns a live budget, full. The error, if any, is that of
@@ -89,18 +101,15 @@ func NewTokenBudget(cfg TokenBudgetConfig) (*TokenBudget, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	cfg = cfg.withDefaults()
-	b := &TokenBudget{
-		cfg:  cfg,
-		most: int64(cfg.MaxTokens) * tokenUnit,
-		gain: int64(math.Floor(exactly(cfg.TokenRatio * tokenUnit))),
-	}
-	b.tokens.Store(b.most)
+	b := &TokenBudget{}
+	set := newTokenSettings(cfg.withDefaults())
+	b.set.Store(set)
+	b.tokens.Store(set.most)
 	return b, nil
 }
 
 // Config returns the effective configuration.
-func (b *TokenBudget) Config() TokenBudgetConfig { return b.cfg }
+func (b *TokenBudget) Config() TokenBudgetConfig { return b.set.Load().cfg }
 
 func (b *TokenBudget) budget() (LiveBudget, error) {
 	if b == nil {
@@ -114,7 +123,7 @@ func (*TokenBudget) First(*policy.Attempt) {}
 
 // Take reports whether more than half of the tokens are there. It takes none: a failed
 // attempt does.
-func (b *TokenBudget) Take(time.Time) bool { return b.tokens.Load() > b.most/2 }
+func (b *TokenBudget) Take(time.Time) bool { return b.tokens.Load() > b.set.Load().most/2 }
 
 // Undo does nothing, as Take does not.
 func (*TokenBudget) Undo(time.Time) {}
@@ -129,13 +138,26 @@ func (b *TokenBudget) failed() { b.add(-tokenUnit) }
 // add changes the number of tokens within its bounds. It does not write where nothing
 // changes, as of a budget that is full, which is nearly always.
 func (b *TokenBudget) add(n int64) {
+	most := b.set.Load().most
 	for {
 		old := b.tokens.Load()
-		next := min(max(old+n, 0), b.most)
+		next := min(max(old+n, 0), most)
 		if next == old || b.tokens.CompareAndSwap(old, next) {
 			return
 		}
 	}
+}
+
+// reload takes over other settings. The tokens stay, as many as there is room for.
+func (b *TokenBudget) reload(next BudgetSource) (apply func(), err error) {
+	cfg, ok := next.(TokenBudgetConfig)
+	if !ok {
+		return nil, errOtherBudget
+	}
+	return func() {
+		b.set.Store(newTokenSettings(cfg.withDefaults()))
+		b.add(0)
+	}, nil
 }
 
 func (b *TokenBudget) calls(bool) policy.CallWatcher {
@@ -144,13 +166,13 @@ func (b *TokenBudget) calls(bool) policy.CallWatcher {
 }
 
 func (b *TokenBudget) describe(s *policy.RetrySnapshot, _ time.Time) {
-	tokens := b.tokens.Load()
+	tokens, set := b.tokens.Load(), b.set.Load()
 	s.BudgetKind = "tokens"
-	s.BudgetRatio = b.cfg.TokenRatio
+	s.BudgetRatio = set.cfg.TokenRatio
 	s.BudgetTokens = float64(tokens) / tokenUnit
-	s.BudgetMaxTokens = float64(b.cfg.MaxTokens)
-	s.BudgetLevel = share(float64(tokens), float64(b.most))
-	if spare := tokens - b.most/2; spare > 0 {
+	s.BudgetMaxTokens = float64(set.cfg.MaxTokens)
+	s.BudgetLevel = share(float64(tokens), float64(set.most))
+	if spare := tokens - set.most/2; spare > 0 {
 		s.BudgetRemaining = float64((spare - 1) / tokenUnit) // the failure that asks takes one
 	}
 }
@@ -169,7 +191,7 @@ func (c tokenCalls) End(ctx context.Context, k policy.Kind) {
 	if k != policy.Success || (c.b.users.Load() > 1 && nested(ctx, c.b)) {
 		return
 	}
-	c.b.add(c.b.gain)
+	c.b.add(c.b.set.Load().gain)
 }
 
 func (tokenCalls) Spent() {}
