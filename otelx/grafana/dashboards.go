@@ -114,7 +114,7 @@ func link(title, tooltip, uid string) *dashboard.DashboardLinkBuilder {
 func marks(d *dashboard.DashboardBuilder, b board) {
 	// A state that is new since a minute ago; at the start of a process none is.
 	d.Annotation(b.mark("State changes", "blue",
-		`(breakwater_breaker_state{@} == 1) and (breakwater_breaker_state{@} offset 1m == 0)`,
+		`(breakwater_breaker_state{@} > 0) and (breakwater_breaker_state{@} offset 1m == 0)`,
 		"{{dependency}}: {{policy}} is {{state}}", "{{job}} {{instance}}"))
 	// One that came and went within the minute shows in the counter only.
 	d.Annotation(b.mark("Openings", "red",

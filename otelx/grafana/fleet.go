@@ -29,7 +29,7 @@ func fleet() *dashboard.DashboardBuilder {
 		b.timeline("Worst state of each dependency", "Of all its breakers, in all instances, the state that keeps most away. A breaker that opened and closed between two scrapes shows as a mark only.",
 			query{`max by (job, dependency) (` + stateCode() + `)`, "{{job}} / {{dependency}}"}),
 		b.list("Breakers that are not closed", "Of a keyed breaker, the state of the key that is worst off. Admitted is the share of calls let through, apart from probes.", share,
-			`sum by (job, instance, dependency, policy, state) ((breakwater_breaker_state{@,state!="closed"} == 1) * on (job, instance, dependency, policy) group_left breakwater_breaker_admitted_ratio{@})`,
+			`sum by (job, instance, dependency, policy, state) (clamp_max(breakwater_breaker_state{@,state!="closed"} > 0, 1) * on (job, instance, dependency, policy) group_left breakwater_breaker_admitted_ratio{@})`,
 			[]string{"job", "instance", "dependency", "policy", "state"}, "admitted"),
 		b.list("Gates that do not decide by themselves", "Breakers that were forced or told to observe, and gates in shadow mode, with the number of instances. A command that nobody takes back is an outage in waiting.", count,
 			`sum by (job, dependency, policy, state) (breakwater_breaker_state{@,state=~"forced_.*"}) > 0 or label_replace(sum by (job, dependency, policy, mode) (breakwater_gate_info{@,mode!="enforce"}), "state", "$1", "mode", "(.+)")`,

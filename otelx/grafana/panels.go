@@ -156,13 +156,14 @@ var states = []struct {
 	{"forced_open", "forced open", "dark-red"},
 }
 
-// stateCode is an expression for the number of the state that each breaker is in.
+// stateCode is an expression for the number of the state that each breaker is in; of
+// many that are shown as one dependency, the highest.
 func stateCode() string {
 	var terms []string
 	for i, s := range states {
-		terms = append(terms, fmt.Sprintf(`%d * breakwater_breaker_state{@,state="%s"}`, i, s.name))
+		terms = append(terms, fmt.Sprintf(`%d * (breakwater_breaker_state{@,state="%s"} > bool 0)`, i, s.name))
 	}
-	return "sum without (state) (" + strings.Join(terms, " or ") + ")"
+	return "max without (state) (" + strings.Join(terms, " or ") + ")"
 }
 
 func stateMappings() []dashboard.ValueMapping {
