@@ -12,8 +12,8 @@ BENCHSTAT_VERSION := v0.0.0-20260908200009-22c9c6c9d4da
 GREMLINS_VERSION  := v0.6.0
 
 # Debian packages that tests need, and the tests that are left out without them.
-DEBIAN_PACKAGES := prometheus redis-server
-DEBIAN_TESTS    := fallback/asynqdefer otelx/grafana
+DEBIAN_PACKAGES := prometheus rabbitmq-server redis-server
+DEBIAN_TESTS    := fallback/amqpdefer fallback/asynqdefer otelx/grafana
 
 # Modules that are never released, as directories.
 UNRELEASED := bench otelx/grafana tools

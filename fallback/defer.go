@@ -82,8 +82,13 @@ type Queue interface {
 type Delivery struct {
 	Task
 
-	// Attempt is the number of this delivery, from 1. A worker that died counts.
+	// Attempt is the number of this attempt, from 1.
 	Attempt int
+
+	// Returned is how often the queue has taken the task back since the last attempt, from
+	// workers that died or lost their connection; whether they had begun is not known. It is
+	// 0 where the queue counts that as an attempt.
+	Returned int
 
 	// Last says that the task goes to the dead letters when this attempt fails.
 	Last bool
