@@ -1,6 +1,10 @@
 package grafana
 
-import "github.com/grafana/grafana-foundation-sdk/go/dashboard"
+import (
+	"strings"
+
+	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
+)
 
 // dependency shows one dependency of one service. Panels of what it has no policy for
 // stay empty.
@@ -39,7 +43,7 @@ func (b board) now(d *dashboard.DashboardBuilder) {
 		b.number("Fallbacks served", "Share of calls that a fallback answered.", share,
 			`sum(rate(breakwater_fallbacks_total{@,result="served"}[5m])) / sum(rate(breakwater_calls_total{@}[5m]))`, 0.01, 0.1),
 		b.number("p99 of attempts", "Without the time in queues and between retries.", seconds,
-			`histogram_quantile(0.99, sum by (le) (rate(breakwater_attempt_duration_seconds_bucket{@}[5m])))`, 0, 0),
+			strings.ReplaceAll(quantile("0.99", "breakwater_attempt_duration_seconds", ""), "$__rate_interval", "5m"), 0, 0),
 		b.number("Breakers that refuse", "Open, half-open or forced open, each counted once for every instance.", count,
 			`sum(breakwater_breaker_state{@,state=~"open|half_open|forced_open"})`, 1, 2),
 	)
@@ -89,21 +93,21 @@ func (b board) outcomes(d *dashboard.DashboardBuilder) {
 }
 
 func (b board) latency(d *dashboard.DashboardBuilder) {
-	quantile := func(of, q, name string) query {
-		return query{`histogram_quantile(` + q + `, sum by (le) (rate(breakwater_` + of + `_duration_seconds_bucket{@}[$__rate_interval])))`, name}
+	of := func(what, q, name string) query {
+		return query{quantile(q, "breakwater_"+what+"_duration_seconds", ""), name}
 	}
 	row(d, "Latency",
 		b.graph("Calls", "What callers waited: queues, retries, their delays and the fallback included. Of calls that ran.", seconds,
-			quantile("call", "0.5", "p50"), quantile("call", "0.9", "p90"), quantile("call", "0.99", "p99"),
-			query{`sum(rate(breakwater_call_duration_seconds_sum{@}[$__rate_interval])) / sum(rate(breakwater_call_duration_seconds_count{@}[$__rate_interval]))`, "mean"}),
+			of("call", "0.5", "p50"), of("call", "0.9", "p90"), of("call", "0.99", "p99"),
+			query{mean("breakwater_call_duration_seconds", ""), "mean"}),
 		b.graph("Attempts", "Of those that ran, without the time in queues and between retries. Read from buckets, so off by up to the width of one.", seconds,
-			quantile("attempt", "0.5", "p50"), quantile("attempt", "0.9", "p90"), quantile("attempt", "0.99", "p99"),
-			query{`sum(rate(breakwater_attempt_duration_seconds_sum{@}[$__rate_interval])) / sum(rate(breakwater_attempt_duration_seconds_count{@}[$__rate_interval]))`, "mean"}),
+			of("attempt", "0.5", "p50"), of("attempt", "0.9", "p90"), of("attempt", "0.99", "p99"),
+			query{mean("breakwater_attempt_duration_seconds", ""), "mean"}),
 		b.buckets("Attempts, by duration", "How many a second were in each bucket.",
-			`sum by (le) (rate(breakwater_attempt_duration_seconds_bucket{@}[$__rate_interval]))`),
+			`sum by (le) (rate(breakwater_attempt_duration_seconds_bucket{@}[$__rate_interval])) or sum(rate(breakwater_attempt_duration_seconds{@}[$__rate_interval]))`),
 		b.graph("Mean time in queues, and on workers", "Of attempts that stood in the queue of a bulkhead, whatever became of them; and of functions on a pool, until their own end.", seconds,
-			query{`sum by (policy) (rate(breakwater_bulkhead_wait_seconds_sum{@}[$__rate_interval])) / sum by (policy) (rate(breakwater_bulkhead_wait_seconds_count{@}[$__rate_interval]))`, "{{policy}} queue"},
-			query{`sum by (policy) (rate(breakwater_bulkhead_run_seconds_sum{@}[$__rate_interval])) / sum by (policy) (rate(breakwater_bulkhead_run_seconds_count{@}[$__rate_interval]))`, "{{policy}} run"}).Span(full),
+			query{mean("breakwater_bulkhead_wait_seconds", "policy"), "{{policy}} queue"},
+			query{mean("breakwater_bulkhead_run_seconds", "policy"), "{{policy}} run"}).Span(full),
 	)
 }
 
@@ -228,7 +232,7 @@ func (b board) shared(d *dashboard.DashboardBuilder) {
 			query{`sum by (policy) (rate(breakwater_ratelimit_shared_errors_total{@}[$__rate_interval]))`, "{{policy}} failed"},
 			query{`sum by (policy) (rate(breakwater_ratelimit_shared_stood_in_total{@}[$__rate_interval]))`, "{{policy}} decided without"}),
 		b.graph("Time of a question", "The mean of those that were answered.", seconds,
-			query{`sum by (policy) (rate(breakwater_ratelimit_shared_round_trip_seconds_sum{@}[$__rate_interval])) / sum by (policy) (rate(breakwater_ratelimit_shared_round_trip_seconds_count{@}[$__rate_interval]))`, "{{policy}}"}),
+			query{mean("breakwater_ratelimit_shared_round_trip_seconds", "policy"), "{{policy}}"}),
 		b.graph("Answered from tokens taken ahead", "Calls that did not have to ask.", perSecond,
 			query{`sum by (policy) (rate(breakwater_ratelimit_shared_lease_hits_total{@}[$__rate_interval]))`, "{{policy}}"}).Span(half),
 		b.graph("Tokens taken ahead", "Held now, in all instances.", count,

@@ -46,6 +46,20 @@ func source() common.DataSourceRef {
 // dashboard; legend names its series.
 type query struct{ expr, legend string }
 
+// quantile is an expression for a quantile of a histogram, by labels. A Prometheus that
+// stores native histograms has no buckets, and the other way about: one of the two is there.
+func quantile(q, histogram, by string) string {
+	return fmt.Sprintf(`histogram_quantile(%s, sum by (%s) (rate(%s_bucket{@}[$__rate_interval]))) or histogram_quantile(%s, sum by (%s) (rate(%s{@}[$__rate_interval])))`,
+		q, strings.TrimPrefix(by+", le", ", "), histogram, q, by, histogram)
+}
+
+// mean is an expression for the mean of a histogram, by labels; of both kinds, too.
+func mean(histogram, by string) string {
+	sum := func(of string) string { return fmt.Sprintf("sum by (%s) (%s)", by, of) }
+	return sum("rate("+histogram+"_sum{@}[$__rate_interval])") + " / " + sum("rate("+histogram+"_count{@}[$__rate_interval])") + " or " +
+		sum("histogram_sum(rate("+histogram+"{@}[$__rate_interval]))") + " / " + sum("histogram_count(rate("+histogram+"{@}[$__rate_interval]))")
+}
+
 // A board builds the panels of one dashboard.
 type board struct {
 	matchers string // what @ stands for

@@ -44,7 +44,7 @@ scrape_configs:
 `
 
 // startPrometheus starts one on a free port, with the rules, and stops it in the end.
-func startPrometheus(t *testing.T, targets [2]string, rules ruleFile) *server {
+func startPrometheus(t *testing.T, targets [2]string, rules ruleFile, more ...string) *server {
 	t.Helper()
 	dir := t.TempDir()
 	text, err := yaml.Marshal(rules)
@@ -58,9 +58,10 @@ func startPrometheus(t *testing.T, targets [2]string, rules ruleFile) *server {
 
 	log, err := os.Create(filepath.Join(dir, "log"))
 	require.NoError(t, err)
-	cmd := exec.Command(tool(t, "prometheus"), //nolint:noctx // stopped by a signal, so that it can leave its directory clean
+	args := append(more,
 		"--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"),
 		"--web.listen-address="+address, "--log.level=warn")
+	cmd := exec.Command(tool(t, "prometheus"), args...) //nolint:noctx // stopped by a signal, so that it can leave its directory clean
 	cmd.Stdout, cmd.Stderr = log, log
 	require.NoError(t, cmd.Start())
 	gone := make(chan struct{})
@@ -238,6 +239,7 @@ func TestDebianPrometheusAnswersEveryQuery(t *testing.T) {
 	p := newPlant(t)
 	rules := fasterRules(t)
 	s := startPrometheus(t, p.urls, rules)
+	native := startPrometheus(t, p.urls, ruleFile{}, "--enable-feature=native-histograms")
 
 	// All is well: no alert is even pending.
 	s.until("both instances have been scraped for a while", 20*time.Second, func() bool {
@@ -309,6 +311,9 @@ func TestDebianPrometheusAnswersEveryQuery(t *testing.T) {
 		}
 		for _, q := range queries(t, d) {
 			count(q.where, s.answers(q, p))
+			if strings.Contains(q.expr, "histogram_") {
+				count(q.where+" of a native histogram", native.answers(q, p))
+			}
 		}
 	}
 	t.Logf("queries checked: %d, with data: %d", checked, withData)
