@@ -55,12 +55,12 @@ func without(key string, next http.Handler) http.Handler {
 	})
 }
 
-// Three layers that make three attempts each, above a server that fails. Left alone, they
-// make 27 calls of one. With the mark of the request alone, a layer that is part of a
-// retry makes one attempt: 7 (the lowest retries under the first attempt of the two above,
-// 3; the middle one's two retries, 2; the highest one's two, 2). With the mark of the
-// response too, nobody retries what the lowest has retried: 3.
-func TestThreeLayersDoNotMultiply(t *testing.T) {
+// Incident "orders": three layers that make three attempts each, above a server that
+// fails. Left alone, they make 27 calls of one. With the mark of the request alone, a
+// layer that is part of a retry makes one attempt: 7 (the lowest retries under the first
+// attempt of the two above, 3; the middle one's two retries, 2; the highest one's two, 2).
+// With the mark of the response too, nobody retries what the lowest has retried: 3.
+func TestIncidentOrdersThreeLayers(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name     string
