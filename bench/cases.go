@@ -61,7 +61,7 @@ func many(call func(n *int)) func(b *testing.B) {
 func AllCases() ([]Case, error) {
 	var all []Case
 	var errs []error
-	for _, cases := range []func() ([]Case, error){Cases, LimitCases, BreakerCases, PoolCases} {
+	for _, cases := range []func() ([]Case, error){Cases, RecoveryCases, LimitCases, BreakerCases, PoolCases} {
 		c, err := cases()
 		all, errs = append(all, c...), append(errs, err)
 	}

@@ -167,6 +167,7 @@ func doAgain[A, T any](s *callState, b body[A, T], v T) (T, *degraded, error) {
 	s.recover(func(ctx context.Context) { step(ctx, s, &b, &v) })
 	rv, deg, err := finish(s, &b, v)
 	ended = true
+	s.recycle()
 	return rv, deg, err
 }
 

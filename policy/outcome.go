@@ -140,8 +140,10 @@ func find[E error](err error) (found E, ok bool) {
 		if e, ok := err.(E); ok { //nolint:errorlint // this is what walks the tree
 			return e, true
 		}
-		if as, ok := err.(interface{ As(target any) bool }); ok && as.As(&found) {
-			return found, true
+		if as, ok := err.(interface{ As(target any) bool }); ok {
+			if e, ok := asked[E](as); ok {
+				return e, true
+			}
 		}
 		switch e := err.(type) { //nolint:errorlint // likewise
 		case *GaveUpError:
@@ -162,6 +164,13 @@ func find[E error](err error) (found E, ok bool) {
 		}
 	}
 	return found, false
+}
+
+// asked asks an error that answers for itself. It is apart because what it hands over is
+// allocated, which the others need not pay for.
+func asked[E error](err interface{ As(target any) bool }) (found E, ok bool) {
+	ok = err.As(&found)
+	return found, ok
 }
 
 // Classify is the default classification of an attempt that ran under ctx and

@@ -12,7 +12,8 @@ import (
 
 // A call that did not succeed at once is run by failsafe-go: an executor, built once
 // with the pipeline, is first handed the outcome that already happened and then
-// makes further attempts, each through the gates again. What it asks about an
+// waits and makes further attempts, each through the gates again. Attempts that follow
+// at once need none. What it asks about an
 // outcome (retry it? after which delay?) is answered by the pipeline's [Retrier],
 // once per attempt and before any sleep.
 
@@ -38,6 +39,7 @@ type callState struct {
 	delay     time.Duration
 	scheduled bool   // another attempt was decided for and has not begun
 	asked     bool   // and the executor does not know it yet
+	handed    bool   // the executor has been handed the outcome that happened before it
 	paid      bool   // the present attempt was decided for by the Retrier, at its cost
 	held      Handle // of the last attempt that ran, if it outlives its function
 	stop      Stop
@@ -56,8 +58,8 @@ type callState struct {
 	discarded bool   // and it has been given up
 }
 
-// callStates holds the states of calls that needed no executor: an executor might
-// still know its call when the call is over.
+// callStates holds the states of calls that needed no failsafe-go policies of the user's:
+// such a policy might still know its call when the call is over.
 var callStates = sync.Pool{New: func() any { return new(callState) }}
 
 func (s *callState) recycle() {
@@ -151,18 +153,35 @@ func stateOf(v any) *callState {
 // recover makes further attempts while the retry policy asks for them. The first
 // attempt has been recorded, and the second decided on.
 func (s *callState) recover(next func(context.Context)) {
-	s.asked = true
-	handed := false
-	// What the executor returns is of no use: it replaces the error of a call
-	// whose context is done. The state knows.
-	_, _ = s.plan.recovery.executor.WithContext(s.ctx).Get(func() (any, error) {
-		if handed {
-			next(s.ctx)
-		}
-		handed = true
-		return s, s.err
-	})
+	if s.hurry(next) {
+		s.asked, s.handed = true, false
+		// What the executor returns is of no use: it replaces the error of a call
+		// whose context is done. The state knows.
+		_, _ = s.plan.recovery.executor.WithContext(s.ctx).Get(func() (any, error) {
+			if s.handed {
+				next(s.ctx)
+			}
+			s.handed = true
+			return s, s.err
+		})
+	}
 	s.interrupted()
+}
+
+// hurry makes the attempts that follow at once, for which no executor is needed: that is
+// twice what such an attempt costs. It reports whether another was decided on, after a
+// wait.
+func (s *callState) hurry(next func(context.Context)) bool {
+	for s.delay == 0 {
+		if s.ctx.Err() != nil {
+			return false
+		}
+		next(s.ctx)
+		if s.out.Kind == Success || s.ctx.Err() != nil || !s.again() {
+			return false
+		}
+	}
+	return true
 }
 
 // again asks the retry policy about the last attempt.
