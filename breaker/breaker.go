@@ -22,10 +22,9 @@ import (
 // The rules are looked at by each failed or slow call, and by the call with which
 // the window reaches MinCalls: only there can a threshold be crossed.
 type Breaker struct {
-	base  time.Time // times are nanoseconds since; the window's buckets are aligned to it
-	cfg   *Config   // effective
-	rules *rules
-	subs  *policy.Subscribers
+	base time.Time // times are nanoseconds since; the window's buckets are aligned to it
+	set  atomic.Pointer[settings]
+	subs *policy.Subscribers
 
 	// Of one of many breakers.
 	key   string
@@ -41,6 +40,15 @@ type Breaker struct {
 	mu sync.Mutex
 	m  machine
 }
+
+// settings are replaced as a whole, under mu.
+type settings struct {
+	cfg   *Config // effective
+	rules *rules
+}
+
+func (b *Breaker) config() *Config { return b.set.Load().cfg }
+func (b *Breaker) rules() *rules   { return b.set.Load().rules }
 
 // phase is one generation of the breaker as the calls see it. All but refuseUntil
 // and what it points to is immutable. A call that was admitted under a generation
@@ -91,7 +99,8 @@ func newAt(now time.Time, name string, cfg Config) (*Breaker, error) {
 
 // newBreaker takes an effective Config and its rules.
 func newBreaker(now time.Time, cfg *Config, r *rules, subs *policy.Subscribers) *Breaker {
-	b := &Breaker{base: now, cfg: cfg, rules: r, subs: subs}
+	b := &Breaker{base: now, subs: subs}
+	b.set.Store(&settings{cfg, r})
 	b.m = machine{
 		rules: r,
 		seed:  rand.Uint64(), //nolint:gosec // jitter is no secret
@@ -103,7 +112,7 @@ func newBreaker(now time.Time, cfg *Config, r *rules, subs *policy.Subscribers) 
 
 // Config returns the settings in effect, with every default filled in. A rule that
 // is off has the ratio [Off].
-func (b *Breaker) Config() Config { return *b.cfg }
+func (b *Breaker) Config() Config { return *b.config() }
 
 // State returns the state. It needs no traffic to be right: an open breaker whose
 // time has passed is half-open.
@@ -147,7 +156,7 @@ func (b *Breaker) ask(p *phase, ns int64) (word uint64, refused *policy.Rejected
 		return 0, p.refusal(until - ns)
 	}
 	if ns < p.until && p.state.counts() {
-		return p.admit(b.rules, ns)
+		return p.admit(b.rules(), ns)
 	}
 	b.mu.Lock()
 	defer b.unlock()
@@ -155,7 +164,7 @@ func (b *Breaker) ask(p *phase, ns int64) (word uint64, refused *policy.Rejected
 	p = b.phase.Load()
 	switch {
 	case p.state.counts(): // by time alone, or by another call just now
-		return p.admit(b.rules, ns)
+		return p.admit(b.rules(), ns)
 	case p.state == HalfOpen:
 		if id, ok := b.m.admit(ns); ok {
 			return p.word | uint64(id), nil
@@ -225,7 +234,7 @@ func (p *phase) plain(word uint64, o policy.Outcome) bool {
 // settle is leave for a call that is not plain, or that was admitted under another
 // phase than p.
 func (b *Breaker) settle(p *phase, word uint64, stripe uint32, now time.Time, o policy.Outcome) (late bool) {
-	c := b.rules.judge(o)
+	c := b.rules().judge(o)
 	if p.tally != nil && p.covers(word) {
 		b.count(p.tally, stripe, now, c, o)
 		return false
@@ -255,7 +264,7 @@ func (b *Breaker) settle(p *phase, word uint64, stripe uint32, now time.Time, o 
 func (b *Breaker) count(t *tally, stripe uint32, now time.Time, c window.Counts, o policy.Outcome) {
 	switch {
 	case c == plain:
-		if b.rules.consecutive > 0 {
+		if b.rules().consecutive > 0 {
 			t.row.succeeded()
 		}
 		if t.add(now, stripe) {
@@ -263,7 +272,7 @@ func (b *Breaker) count(t *tally, stripe uint32, now time.Time, c window.Counts,
 		}
 	case c.Failures > 0:
 		var row uint64
-		if b.rules.consecutive > 0 {
+		if b.rules().consecutive > 0 {
 			row = t.row.failed()
 		}
 		b.wish(t, now, o)
@@ -288,7 +297,7 @@ func (b *Breaker) amend(word uint64, now time.Time, o policy.Outcome) {
 	p := b.phase.Load()
 	if t := p.tally; t != nil && p.covers(word) {
 		var row uint64
-		if b.rules.consecutive > 0 {
+		if b.rules().consecutive > 0 {
 			row = t.row.amended()
 		}
 		b.wish(t, now, o)
@@ -312,7 +321,7 @@ func (b *Breaker) amend(word uint64, now time.Time, o policy.Outcome) {
 // decide opens the breaker if it still counts calls in t, and the figures reach a
 // rule.
 func (b *Breaker) decide(t *tally, now time.Time, c window.Counts, row uint64) {
-	because := b.rules.verdict(c, row)
+	because := b.rules().verdict(c, row)
 	if because.why == "" {
 		return
 	}
@@ -365,7 +374,7 @@ func (b *Breaker) changedLocked(ch change) {
 	b.subs.Queue(policy.Event{
 		Kind:   policy.EventStateChange,
 		Time:   b.base.Add(time.Duration(ch.at)),
-		Policy: b.cfg.Name,
+		Policy: b.config().Name,
 		Change: policy.StateChange{
 			From: ch.from.String(), To: ch.to.String(), Why: ch.because.why, Generation: ch.gen, Key: b.key, Note: ch.note,
 			Calls: ch.counts.Calls, Failures: ch.counts.Failures, Slow: ch.counts.Slow,
@@ -393,15 +402,20 @@ func (b *Breaker) publishLocked() {
 	case old != nil && old.tally != nil && old.first == m.first:
 		p.tally = old.tally
 	default:
-		p.tally = newTally(b.base, b.cfg, b.rules.minCalls)
-	}
-	if p.tally != nil && b.rules.consecutive == 0 {
-		p.quick, p.slowAfter = p.tally.time, b.rules.slowAfter
+		p.tally = newTally(b.base, b.config(), b.rules().minCalls)
 	}
 	if m.state == Recovering {
 		p.ramp = &ramp{begin: m.since}
 	}
-	p.refuseUntil.Store(m.refuseUntil()) // before anyone sees it
+	b.showLocked(p)
+}
+
+// showLocked makes p the phase that calls see. It requires that b.mu is held.
+func (b *Breaker) showLocked(p *phase) {
+	if r := b.rules(); p.tally != nil && r.consecutive == 0 {
+		p.quick, p.slowAfter = p.tally.time, r.slowAfter
+	}
+	p.refuseUntil.Store(b.m.refuseUntil()) // before anyone sees it
 	b.phase.Store(p)
 }
 

@@ -12,13 +12,13 @@ import (
 func (b *Breaker) BuildPolicy() (policy.Part, error) {
 	return policy.Part{
 		Kind:     kind,
-		Name:     b.cfg.Name,
+		Name:     b.config().Name,
 		Gate:     b,
 		Place:    policy.PlaceBreaker,
-		Shadow:   b.cfg.Shadow,
-		Warnings: b.cfg.warnings(),
+		Shadow:   b.config().Shadow,
+		Warnings: b.config().warnings(),
 
-		SlowAfter: b.cfg.SlowAfter,
+		SlowAfter: b.config().SlowAfter,
 	}, nil
 }
 

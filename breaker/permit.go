@@ -45,10 +45,10 @@ func (b *Breaker) Acquire() (Permit, error) {
 	switch {
 	case refused == nil && word != ghost:
 		return Permit{b: b, word: word, start: now}, nil
-	case refused == nil || b.cfg.Shadow:
+	case refused == nil || b.config().Shadow:
 		return Permit{}, nil
 	}
-	refused.Policy = b.cfg.Name
+	refused.Policy = b.config().Name
 	return Permit{}, refused
 }
 

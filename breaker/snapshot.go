@@ -12,7 +12,7 @@ import (
 // breaker. Refusals are counted by the pipelines the breaker is in, not here.
 func (b *Breaker) Snapshot(now time.Time) policy.PolicySnapshot {
 	s := b.snapshot(now)
-	return policy.PolicySnapshot{Name: b.cfg.Name, Kind: kind, Shadow: b.cfg.Shadow, Breaker: &s}
+	return policy.PolicySnapshot{Name: b.config().Name, Kind: kind, Shadow: b.config().Shadow, Breaker: &s}
 }
 
 func (b *Breaker) snapshot(now time.Time) policy.BreakerSnapshot {
@@ -31,13 +31,13 @@ func (b *Breaker) snapshot(now time.Time) policy.BreakerSnapshot {
 		Consecutive:          row,
 		FailureRatio:         share(c.Failures, c.Calls),
 		SlowRatio:            share(c.Slow, c.Calls),
-		FailureThreshold:     b.rules.failureAt,
-		SlowThreshold:        b.rules.slowAt,
-		CountThreshold:       b.rules.count,
-		ConsecutiveThreshold: b.rules.consecutive,
-		MinCalls:             b.rules.minCalls,
+		FailureThreshold:     b.rules().failureAt,
+		SlowThreshold:        b.rules().slowAt,
+		CountThreshold:       b.rules().count,
+		ConsecutiveThreshold: b.rules().consecutive,
+		MinCalls:             b.rules().minCalls,
 		ProbesInFlight:       len(m.leases),
-		MaxProbes:            b.rules.probes,
+		MaxProbes:            b.rules().probes,
 		Opened:               m.opened,
 		Observing:            m.observing,
 		Spared:               b.spared.Load(),
@@ -46,7 +46,7 @@ func (b *Breaker) snapshot(now time.Time) policy.BreakerSnapshot {
 	case Closed, ForcedClosed:
 		s.Share = 1
 	case Recovering:
-		s.Share = b.rules.rampShare(ns - m.since)
+		s.Share = b.rules().rampShare(ns - m.since)
 	case Open, HalfOpen, ForcedOpen:
 	}
 	if (m.state == Open || m.state.forced()) && m.until != forever {

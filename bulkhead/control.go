@@ -19,13 +19,13 @@ var (
 func (p *Permits) Settings() []policy.Setting {
 	return []policy.Setting{{
 		Name: "Limit", Value: float64(p.counter.load().limit()),
-		Least: float64(p.cfg.Reserve + 1), Most: maxLimit, Whole: true, Unit: "permits",
+		Least: float64(p.config().Reserve + 1), Most: maxLimit, Whole: true, Unit: "permits",
 	}}
 }
 
 // Tune implements [policy.Tunable], by [Permits.SetLimit].
 func (p *Permits) Tune(values map[string]float64) error {
-	limit, err := whole(p.cfg.Name, "Limit", values)
+	limit, err := whole(p.config().Name, "Limit", values)
 	if err != nil || len(values) == 0 {
 		return err
 	}

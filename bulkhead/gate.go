@@ -18,21 +18,21 @@ var (
 func (p *Permits) BuildPolicy() (policy.Part, error) {
 	return policy.Part{
 		Kind:   kind,
-		Name:   p.cfg.Name,
+		Name:   p.config().Name,
 		Gate:   p,
 		Place:  policy.PlaceBulkhead,
-		Waits:  p.cfg.MaxWait > 0,
+		Waits:  p.config().MaxWait > 0,
 		Holds:  true,
-		Shadow: p.cfg.Shadow,
+		Shadow: p.config().Shadow,
 
-		MaxWait: p.cfg.MaxWait,
+		MaxWait: p.config().MaxWait,
 	}, nil
 }
 
 // Peek reports a refusal that is sure: no permit is free, and nobody may wait or the
 // queue is full of calls that matter as much. It takes nothing.
 func (p *Permits) Peek(a *policy.Attempt) error {
-	return p.counter.peek(bandOf(a.Call().Priority), p.cfg.MaxWait > 0, p.cfg.MaxWaiters, &p.door)
+	return p.counter.peek(bandOf(a.Call().Priority), p.config().MaxWait > 0, p.config().MaxWaiters, &p.door)
 }
 
 func (c *counter) peek(b band, waits bool, most int, d *door) error {
@@ -55,10 +55,10 @@ func (p *Permits) Enter(ctx context.Context, a *policy.Attempt, _ int) error {
 	if p.counter.acquire(b) {
 		return nil
 	}
-	if p.cfg.MaxWait == 0 || a.NoWait() {
+	if p.config().MaxWait == 0 || a.NoWait() {
 		return p.door.reject(policy.ReasonConcurrency, ErrFull)
 	}
-	err := p.counter.wait(ctx, b, p.cfg.MaxWait, p.cfg.MaxWaiters, &p.door)
+	err := p.counter.wait(ctx, b, p.config().MaxWait, p.config().MaxWaiters, &p.door)
 	a.Waited()
 	return err
 }

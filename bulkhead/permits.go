@@ -33,9 +33,11 @@ import (
 // [Permits.Release].
 type Permits struct {
 	counter counter
-	cfg     Semaphore // effective values; Limit as it was in the beginning
+	cfg     atomic.Pointer[Semaphore] // effective values; Limit as it was in the beginning
 	door    door
 }
+
+func (p *Permits) config() *Semaphore { return p.cfg.Load() }
 
 // door keeps the books of those who did not get a permit at once.
 type door struct {
@@ -76,9 +78,11 @@ func New(name string, cfg Semaphore) (*Permits, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	p := &Permits{cfg: cfg.withDefaults()}
-	p.door.name = p.cfg.Name
-	p.counter.init(p.cfg.Limit, p.cfg.Reserve)
+	cfg = cfg.withDefaults()
+	p := new(Permits)
+	p.cfg.Store(&cfg)
+	p.door.name = p.config().Name
+	p.counter.init(p.config().Limit, p.config().Reserve)
 	return p, nil
 }
 
@@ -108,10 +112,10 @@ func (p *Permits) Acquire(ctx context.Context) error {
 	if p.counter.acquire(b) {
 		return nil
 	}
-	if p.cfg.MaxWait == 0 {
+	if p.config().MaxWait == 0 {
 		return p.door.reject(policy.ReasonConcurrency, ErrFull)
 	}
-	return p.counter.wait(ctx, b, p.cfg.MaxWait, p.cfg.MaxWaiters, &p.door)
+	return p.counter.wait(ctx, b, p.config().MaxWait, p.config().MaxWaiters, &p.door)
 }
 
 // wait takes a permit, queueing for it for at most longest behind at most others.
@@ -185,9 +189,9 @@ func (p *Permits) InFlight() int { return int(p.counter.load().inFlight()) }
 func (p *Permits) SetLimit(limit int) error {
 	switch {
 	case limit < 1 || limit > maxLimit:
-		return &policy.ConfigError{Policy: p.cfg.Name, Field: "Limit", Value: limit, Want: "want 1 to 2147483647"}
-	case limit <= p.cfg.Reserve:
-		return &policy.ConfigError{Policy: p.cfg.Name, Field: "Limit", Value: limit, Want: fmt.Sprintf("want more than Reserve (%d): ordinary calls would get none", p.cfg.Reserve)}
+		return &policy.ConfigError{Policy: p.config().Name, Field: "Limit", Value: limit, Want: "want 1 to 2147483647"}
+	case limit <= p.config().Reserve:
+		return &policy.ConfigError{Policy: p.config().Name, Field: "Limit", Value: limit, Want: fmt.Sprintf("want more than Reserve (%d): ordinary calls would get none", p.config().Reserve)}
 	}
 	p.counter.setLimit(limit)
 	return nil
@@ -196,7 +200,7 @@ func (p *Permits) SetLimit(limit int) error {
 // Config returns the effective configuration: defaults filled in, and the limit as
 // it is now.
 func (p *Permits) Config() Semaphore {
-	cfg := p.cfg
+	cfg := *p.config()
 	cfg.Limit = int(p.counter.load().limit())
 	return cfg
 }
@@ -204,14 +208,14 @@ func (p *Permits) Config() Semaphore {
 // Snapshot returns the state as it is now; the time makes no difference to it.
 func (p *Permits) Snapshot(time.Time) policy.PolicySnapshot {
 	b := p.counter.snapshot()
-	b.MaxWaiters = p.cfg.MaxWaiters
-	if p.cfg.MaxWait > 0 {
+	b.MaxWaiters = p.config().MaxWaiters
+	if p.config().MaxWait > 0 {
 		b.Wait = latency(&p.door.wait)
 	}
 	return policy.PolicySnapshot{
-		Name:     p.cfg.Name,
+		Name:     p.config().Name,
 		Kind:     kind,
-		Shadow:   p.cfg.Shadow,
+		Shadow:   p.config().Shadow,
 		Rejected: p.door.rejected(),
 		Bulkhead: b,
 	}

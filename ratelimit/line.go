@@ -89,8 +89,8 @@ type line struct {
 	start      time.Time
 	kind, name string
 	shadow     bool
-	maxWait    time.Duration
-	maxWaiters int
+	maxWait    atomic.Int64 // a time.Duration
+	maxWaiters atomic.Int64
 	warnings   []string
 	books      books
 
@@ -345,4 +345,17 @@ func (l *line) unlinkLocked(p *place) {
 	} else {
 		p.next.prev = p.prev
 	}
+}
+
+// bound sets how long calls may wait, and how many of them.
+func (l *line) bound(wait time.Duration, waiters int) {
+	l.maxWait.Store(int64(wait))
+	l.maxWaiters.Store(int64(waiters))
+}
+
+func (l *line) longest() time.Duration { return time.Duration(l.maxWait.Load()) }
+
+// bounds returns what bound has set.
+func (l *line) bounds() (wait time.Duration, waiters int) {
+	return l.longest(), int(l.maxWaiters.Load())
 }

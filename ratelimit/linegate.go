@@ -15,7 +15,7 @@ func (l *line) BuildPolicy() (policy.Part, error) {
 		Name:        l.name,
 		Gate:        l.self,
 		Place:       policy.PlaceRateLimit,
-		Waits:       l.maxWait > 0,
+		Waits:       l.longest() > 0,
 		RefundsOnly: true,
 		Shadow:      l.shadow,
 		Warnings:    l.warnings,
@@ -30,18 +30,18 @@ func (l *line) Peek(a *policy.Attempt) error {
 	switch {
 	case v == taken:
 		return nil
-	case v == tooBig, l.maxWait == 0:
+	case v == tooBig, l.longest() == 0:
 		return rejection(l.name, v, delay)
-	case int(l.waiting.Load()) >= l.maxWaiters:
+	case int64(l.waiting.Load()) >= l.maxWaiters.Load():
 		l.lock(at)
 		defer l.unlock()
-		if int(l.waiting.Load()) >= l.maxWaiters {
+		if int64(l.waiting.Load()) >= l.maxWaiters.Load() {
 			return l.crowded(at)
 		}
 		return nil
-	case delay > l.maxWait:
+	case delay > l.longest():
 		if delay != policy.Never {
-			delay -= l.maxWait
+			delay -= l.longest()
 		}
 		return &policy.RejectedError{Policy: l.name, Reason: policy.ReasonWait, RetryAfter: delay, Err: errTooFar}
 	}
@@ -54,7 +54,7 @@ func (l *line) Enter(ctx context.Context, a *policy.Attempt, slot int) error {
 	at, n := l.at(a.Now()), a.Cost()
 	delay, v := l.take(at, n)
 	if v != taken {
-		if v == tooBig || l.maxWait == 0 || a.NoWait() {
+		if v == tooBig || l.longest() == 0 || a.NoWait() {
 			return rejection(l.name, v, delay)
 		}
 		if ctx.Err() != nil {
@@ -83,7 +83,7 @@ func (l *line) Leave(a *policy.Attempt, slot int, o policy.Outcome) {
 // Snapshot implements [policy.Snapshotter].
 func (l *line) Snapshot(now time.Time) policy.PolicySnapshot {
 	at := l.at(now)
-	s := &policy.LimiterSnapshot{MaxWaiters: l.maxWaiters}
+	s := &policy.LimiterSnapshot{MaxWaiters: int(l.maxWaiters.Load())}
 	l.lock(at)
 	defer l.unlock()
 	l.books.describe(at, s)

@@ -41,7 +41,7 @@ func (l *line) Wait(ctx context.Context, n int) error {
 	if v == taken {
 		return nil
 	}
-	if v == tooBig || l.maxWait == 0 {
+	if v == tooBig || l.longest() == 0 {
 		return rejection(l.name, v, delay)
 	}
 	_, err := l.wait(ctx, at, n)
@@ -51,7 +51,7 @@ func (l *line) Wait(ctx context.Context, n int) error {
 // wait takes n tokens, above 0, standing in line for them. It returns when they were
 // there.
 func (l *line) wait(ctx context.Context, at int64, n int) (when int64, err error) {
-	limit, reason, cause := at+int64(l.maxWait), policy.ReasonWait, errTooFar
+	limit, reason, cause := at+int64(l.longest()), policy.ReasonWait, errTooFar
 	if deadline, ok := ctx.Deadline(); ok {
 		// A token that comes with the deadline comes too late.
 		if last := l.at(deadline) - 1; last < limit {
@@ -82,7 +82,7 @@ func (l *line) wait(ctx context.Context, at int64, n int) (when int64, err error
 func (l *line) join(at int64, n int, limit int64, reason policy.Reason, cause error) (*place, error) {
 	l.lock(at)
 	defer l.unlock()
-	if int(l.waiting.Load()) >= l.maxWaiters {
+	if int64(l.waiting.Load()) >= l.maxWaiters.Load() {
 		return nil, l.crowded(at)
 	}
 	when, before, v := l.takeLocked(at, int64(n))
@@ -94,7 +94,7 @@ func (l *line) join(at int64, n int, limit int64, reason policy.Reason, cause er
 	case when > limit:
 		retryAfter := delayFrom(at, when)
 		if reason == policy.ReasonWait && retryAfter != policy.Never {
-			retryAfter -= l.maxWait // from then on the wait is short enough
+			retryAfter -= l.longest() // from then on the wait is short enough
 		}
 		return nil, &policy.RejectedError{Policy: l.name, Reason: reason, RetryAfter: retryAfter, Err: cause}
 	}

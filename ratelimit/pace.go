@@ -45,11 +45,12 @@ func NewPace(name string, cfg Pacer) (*Pace, error) {
 	cfg = cfg.withDefaults()
 	p := &Pace{
 		cfg:  cfg,
-		line: line{kind: pacerKind, name: cfg.Name, shadow: cfg.Shadow, maxWait: cfg.MaxWait, maxWaiters: cfg.MaxWaiters, warnings: cfg.warnings()},
+		line: line{kind: pacerKind, name: cfg.Name, shadow: cfg.Shadow, warnings: cfg.warnings()},
 	}
 	s := newPaceState(cfg.Rate, cfg.Burst, 0)
 	s.used.Store(-s.full)
 	p.paces.state.Store(s)
+	p.bound(cfg.MaxWait, cfg.MaxWaiters)
 	p.init(p, &p.paces)
 	return p, nil
 }
@@ -58,6 +59,7 @@ func NewPace(name string, cfg Pacer) (*Pace, error) {
 func (p *Pace) Config() Pacer {
 	cfg, s := p.cfg, p.paces.state.Load()
 	cfg.Rate, cfg.Burst = s.rate, int(s.burst)
+	cfg.MaxWait, cfg.MaxWaiters = p.bounds()
 	return cfg
 }
 

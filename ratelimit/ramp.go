@@ -46,8 +46,9 @@ func NewRamp(name string, cfg WarmUp) (*Ramp, error) {
 	cfg = cfg.withDefaults()
 	r := &Ramp{
 		cfg:  cfg,
-		line: line{kind: warmUpKind, name: cfg.Name, shadow: cfg.Shadow, maxWait: cfg.MaxWait, maxWaiters: cfg.MaxWaiters, warnings: cfg.warnings()},
+		line: line{kind: warmUpKind, name: cfg.Name, shadow: cfg.Shadow, warnings: cfg.warnings()},
 	}
+	r.bound(cfg.MaxWait, cfg.MaxWaiters)
 	r.init(r, &r.ramps)
 	s := newSlope(cfg)
 	r.ramps.slope.Store(s)
@@ -57,7 +58,11 @@ func NewRamp(name string, cfg WarmUp) (*Ramp, error) {
 }
 
 // Config returns the effective configuration, with the limit as it is now.
-func (r *Ramp) Config() WarmUp { return r.ramps.slope.Load().cfg }
+func (r *Ramp) Config() WarmUp {
+	cfg := r.ramps.slope.Load().cfg
+	cfg.MaxWait, cfg.MaxWaiters = r.bounds()
+	return cfg
+}
 
 // SetLimit changes rate and burst, from now on. A burst of zero means 1. An invalid
 // limit changes nothing and is reported as joined [*policy.ConfigError].

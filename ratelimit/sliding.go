@@ -49,8 +49,9 @@ func NewSliding(name string, cfg SlidingWindow) (*Sliding, error) {
 	cfg = cfg.withDefaults()
 	s := &Sliding{
 		cfg:  cfg,
-		line: line{kind: slidingKind, name: cfg.Name, shadow: cfg.Shadow, maxWait: cfg.MaxWait, maxWaiters: cfg.MaxWaiters, warnings: cfg.warnings()},
+		line: line{kind: slidingKind, name: cfg.Name, shadow: cfg.Shadow, warnings: cfg.warnings()},
 	}
+	s.bound(cfg.MaxWait, cfg.MaxWaiters)
 	if cfg.Approximate {
 		s.counter = newCounterBooks(int64(cfg.Limit), int64(cfg.Window))
 		s.init(s, s.counter)
@@ -77,6 +78,7 @@ func (s *Sliding) Config() SlidingWindow {
 	cfg := s.cfg
 	limit, window := s.limit()
 	cfg.Limit, cfg.Window = int(limit), time.Duration(window)
+	cfg.MaxWait, cfg.MaxWaiters = s.bounds()
 	return cfg
 }
 

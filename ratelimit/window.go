@@ -43,8 +43,9 @@ func NewWindow(name string, cfg FixedWindow) (*Window, error) {
 	cfg = cfg.withDefaults()
 	w := &Window{
 		cfg:  cfg,
-		line: line{kind: fixedKind, name: cfg.Name, shadow: cfg.Shadow, maxWait: cfg.MaxWait, maxWaiters: cfg.MaxWaiters},
+		line: line{kind: fixedKind, name: cfg.Name, shadow: cfg.Shadow},
 	}
+	w.bound(cfg.MaxWait, cfg.MaxWaiters)
 	w.init(w, &w.fixed)
 	end := int64(cfg.Window)
 	if cfg.AlignToClock {
@@ -65,6 +66,7 @@ func (l *line) toClock(at, window int64) int64 {
 func (w *Window) Config() FixedWindow {
 	cfg, s := w.cfg, w.fixed.state.Load()
 	cfg.Limit, cfg.Window = int(s.limit), time.Duration(s.window)
+	cfg.MaxWait, cfg.MaxWaiters = w.bounds()
 	return cfg
 }
 

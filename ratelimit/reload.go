@@ -1,0 +1,252 @@
+package ratelimit
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/breakwater-go/breakwater/internal/reload"
+	"github.com/breakwater-go/breakwater/policy"
+)
+
+// What every limiter does when it gets new settings: what was taken stays taken, so that
+// no change grants anything, and what is there stays, cut to a smaller burst. What was
+// checked when the part was built cannot fail when it is applied.
+
+var (
+	_ policy.Reloader = (*Bucket)(nil)
+	_ policy.Reloader = (*Pace)(nil)
+	_ policy.Reloader = (*Ramp)(nil)
+	_ policy.Reloader = (*Window)(nil)
+	_ policy.Reloader = (*Sliding)(nil)
+	_ policy.Reloader = (*Buckets)(nil)
+	_ policy.Reloader = (*Governor)(nil)
+	_ policy.Reloader = (*LaneSet)(nil)
+	_ policy.Reloader = (*Bundle)(nil)
+)
+
+// become returns next as the configuration of the kind that a limiter was made of.
+func become[C any](next policy.Policy) (C, error) {
+	cfg, ok := next.(C)
+	if !ok {
+		return cfg, fmt.Errorf("it would become a %T", next)
+	}
+	return cfg, nil
+}
+
+// Reload implements [policy.Reloader]: everything can change, and the tokens stay. Initial
+// has no effect.
+func (b *Bucket) Reload(next policy.Policy) (apply func(), err error) {
+	cfg, err := become[TokenBucket](next)
+	if err != nil {
+		return nil, err
+	}
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults()
+	return func() {
+		_ = b.SetLimit(cfg.Rate, cfg.Burst)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.maxWaiters = cfg.MaxWaiters
+	}, nil
+}
+
+// Reload implements [policy.Reloader]: everything can change, and what was let in stays
+// counted.
+func (p *Pace) Reload(next policy.Policy) (apply func(), err error) {
+	cfg, err := become[Pacer](next)
+	if err != nil {
+		return nil, err
+	}
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults()
+	return func() {
+		p.bound(cfg.MaxWait, cfg.MaxWaiters)
+		_ = p.SetLimit(cfg.Rate, cfg.Burst)
+	}, nil
+}
+
+// Reload implements [policy.Reloader]: everything can change but ColdFactor, Period and
+// Pacing, and it stays as warm as it is.
+func (r *Ramp) Reload(next policy.Policy) (apply func(), err error) {
+	cfg, err := become[WarmUp](next)
+	if err != nil {
+		return nil, err
+	}
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults()
+	if err := reload.Fixed(r.Config(), cfg, "Name", "Shadow", "Rate", "Burst", "MaxWait", "MaxWaiters"); err != nil {
+		return nil, err
+	}
+	return func() {
+		r.bound(cfg.MaxWait, cfg.MaxWaiters)
+		_ = r.SetLimit(cfg.Rate, cfg.Burst)
+	}, nil
+}
+
+// Reload implements [policy.Reloader]: everything can change, and what the window holds
+// stays.
+func (w *Window) Reload(next policy.Policy) (apply func(), err error) {
+	cfg, err := become[FixedWindow](next)
+	if err != nil {
+		return nil, err
+	}
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults()
+	return func() {
+		w.bound(cfg.MaxWait, cfg.MaxWaiters)
+		_ = w.SetLimit(cfg.Limit, cfg.Window)
+	}, nil
+}
+
+// Reload implements [policy.Reloader]: everything can change but Approximate, and what the
+// window holds stays.
+func (s *Sliding) Reload(next policy.Policy) (apply func(), err error) {
+	cfg, err := become[SlidingWindow](next)
+	if err != nil {
+		return nil, err
+	}
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults()
+	if err := reload.Fixed(s.Config(), cfg, "Name", "Shadow", "Limit", "Window", "MaxWait", "MaxWaiters"); err != nil {
+		return nil, err
+	}
+	return func() {
+		s.bound(cfg.MaxWait, cfg.MaxWaiters)
+		_ = s.SetLimit(cfg.Limit, cfg.Window)
+	}, nil
+}
+
+// Reload implements [policy.Reloader]: Rate, Burst, Overflow and the exceptions can change, and
+// every key keeps its balance. What is no exception any more gets the limit of all.
+func (b *Buckets) Reload(next policy.Policy) (apply func(), err error) {
+	cfg, err := become[Keyed](next)
+	if err != nil {
+		return nil, err
+	}
+	fresh, err := NewKeyed("", cfg) // for the defaults
+	if err != nil {
+		return nil, err
+	}
+	now, cfg := b.Config(), fresh.Config()
+	if err := reload.Fixed(now, cfg, "Name", "Shadow", "Rate", "Burst", "Overflow", "Exceptions"); err != nil {
+		return nil, err
+	}
+	for key := range now.Exceptions {
+		if _, ok := cfg.Exceptions[key]; !ok {
+			return nil, errors.New("an exception cannot be taken away in place")
+		}
+	}
+	return func() {
+		_ = b.SetLimit(cfg.Rate, cfg.Burst)
+		_ = b.overflow.SetLimit(cfg.Overflow.Rate, cfg.Overflow.Burst)
+		for key, l := range cfg.Exceptions {
+			if l != now.Exceptions[key] {
+				_ = b.SetException(key, l)
+			}
+		}
+	}, nil
+}
+
+// Reload implements [policy.Reloader]: Ceiling and Floor can change, and the rate stays where
+// it is between them.
+func (g *Governor) Reload(next policy.Policy) (apply func(), err error) {
+	cfg, err := become[Feedback](next)
+	if err != nil {
+		return nil, err
+	}
+	fresh, err := NewFeedback("", cfg) // for the defaults
+	if err != nil {
+		return nil, err
+	}
+	cfg = fresh.Config()
+	if err := reload.Fixed(g.Config(), cfg, "Name", "Shadow", "Ceiling", "Floor"); err != nil {
+		return nil, err
+	}
+	return func() { _ = g.SetRange(cfg.Floor, cfg.Ceiling) }, nil
+}
+
+// Reload implements [policy.Reloader]: the rates and bursts of the lanes and the limit over
+// all can change. Lanes cannot come or go in place.
+func (s *LaneSet) Reload(next policy.Policy) (apply func(), err error) {
+	cfg, err := become[Lanes](next)
+	if err != nil {
+		return nil, err
+	}
+	fresh, err := NewLaneSet("", cfg) // for the defaults
+	if err != nil {
+		return nil, err
+	}
+	now, cfg := s.Config(), fresh.Config()
+	if len(now.Lanes) != len(cfg.Lanes) || (now.Total.Limit == 0) != (cfg.Total.Limit == 0) {
+		return nil, errors.New("lanes, and a limit over all, cannot come or go in place")
+	}
+	for i := range now.Lanes {
+		if err := reload.Fixed(now.Lanes[i], cfg.Lanes[i], "Rate", "Burst", "Initial"); err != nil {
+			return nil, fmt.Errorf("lane %s: %w", now.Lanes[i].Name, err)
+		}
+	}
+	if err := reload.Fixed(now.Total, cfg.Total, "Limit", "Window"); err != nil {
+		return nil, fmt.Errorf("the limit over all: %w", err)
+	}
+	return func() {
+		for i, lane := range cfg.Lanes {
+			_ = s.lanes[i].SetLimit(lane.Rate, lane.Burst)
+		}
+		if cfg.Total.Limit > 0 {
+			_ = s.SetTotal(cfg.Total.Limit, cfg.Total.Window)
+		}
+	}, nil
+}
+
+// Reload implements [policy.Reloader]: each of the limits goes on as it does by itself. Limits
+// cannot come or go in place.
+func (b *Bundle) Reload(next policy.Policy) (apply func(), err error) {
+	cfg, err := become[All](next)
+	if err != nil {
+		return nil, err
+	}
+	parts, err := cfg.build()
+	if err != nil {
+		return nil, err
+	}
+	if err := reload.Fixed(b.cfg, cfg.withDefaults(parts), "Name", "Shadow", "Limits"); err != nil {
+		return nil, err
+	}
+	if len(parts) != len(b.parts) {
+		return nil, errors.New("limits cannot come or go in place")
+	}
+	var applies []func()
+	for i := range parts {
+		m, ok := parts[i].Gate.(member)
+		if !ok || m.title() != b.parts[i].title() {
+			return nil, errors.New("limits cannot come or go in place")
+		}
+		if parts[i].Gate == b.parts[i].member.(policy.Gate) {
+			continue
+		}
+		r, ok := b.parts[i].member.(policy.Reloader)
+		if !ok {
+			return nil, fmt.Errorf("%s cannot be changed in place", m.title())
+		}
+		one, err := r.Reload(cfg.Limits[i])
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", m.title(), err)
+		}
+		applies = append(applies, one)
+	}
+	return func() {
+		for _, one := range applies {
+			one()
+		}
+	}, nil
+}
