@@ -153,7 +153,16 @@ func (c *hedgedCall) do(ctx context.Context, p *policy.Pipeline) (int, error) {
 	})
 }
 
-func race(lanes ...*lane) *hedgedCall { return &hedgedCall{lanes: [][]*lane{lanes}} }
+// race makes a call of one attempt and its hedges. It has lanes of its own: tables are
+// shared.
+func race(lanes ...*lane) *hedgedCall {
+	own := make([]*lane, len(lanes))
+	for i, l := range lanes {
+		c := *l
+		own[i] = &c
+	}
+	return &hedgedCall{lanes: [][]*lane{own}}
+}
 
 const ms = time.Millisecond
 
