@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -114,10 +115,9 @@ func TestTracerFollowsHedges(t *testing.T) {
 		p := pipeline(t, "dep", otelx.TracerConfig{TracerProvider: r.provider, LoggerProvider: logs},
 			hedges{delay: 100 * time.Millisecond})
 		ctx := policy.WithCall(r.ctx, policy.Call{Idempotent: true})
-		first := true
+		var calls atomic.Int32
 		_, err := policy.Do(ctx, p, func(ctx context.Context) (int, error) {
-			if first {
-				first = false
+			if calls.Add(1) == 1 {
 				<-ctx.Done()
 				return 0, ctx.Err()
 			}
