@@ -16,7 +16,7 @@ DEBIAN_PACKAGES := prometheus rabbitmq-server redis-server
 DEBIAN_TESTS    := fallback/amqpdefer fallback/asynqdefer otelx/grafana
 
 # Modules that are never released, as directories.
-UNRELEASED := bench otelx/grafana tools
+UNRELEASED := bench e2e otelx/grafana tools
 
 FUZZTIME ?= 30s
 BENCH    ?= .
