@@ -12,8 +12,8 @@ BENCHSTAT_VERSION := v0.0.0-20260908200009-22c9c6c9d4da
 GREMLINS_VERSION  := v0.6.0
 
 # Debian packages that tests need, and the tests that are left out without them.
-DEBIAN_PACKAGES := prometheus rabbitmq-server redis-server
-DEBIAN_TESTS    := fallback/amqpdefer fallback/asynqdefer otelx/grafana
+DEBIAN_PACKAGES := prometheus rabbitmq-server redis-server redis-tools
+DEBIAN_TESTS    := fallback/amqpdefer fallback/asynqdefer otelx/grafana ratelimit/redislimit
 
 # Modules that are never released, as directories.
 UNRELEASED := bench e2e otelx/grafana tools
@@ -140,6 +140,10 @@ bench: ## Run the benchmarks of the root module (BENCH=regexp COUNT=n)
 .PHONY: bench-peers
 bench-peers: ## Measure other libraries next to ours
 	go -C bench run ./cmd/peers
+
+.PHONY: bench-redis
+bench-redis: deps ## Measure limits in Redis next to go-redis/redis_rate, on a redis-server of its own
+	go -C bench run ./cmd/redis
 
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZTIME (30s), one after the other
