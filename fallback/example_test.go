@@ -89,3 +89,74 @@ func ExampleConfig() {
 	// connection refused
 	// -1 <nil>
 }
+
+// The first that succeeds answers, and each is counted under its own name.
+func ExampleChain() {
+	replica := fallback.Config[int]{Name: "replica", Func: func(context.Context, policy.FailedCall) (int, error) {
+		return 0, errors.New("replica is behind")
+	}}
+	inventory, err := policy.New("inventory", fallback.Chain(replica, fallback.Value(1)))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	n, err := policy.Do(context.Background(), inventory, func(context.Context) (int, error) {
+		return 0, errors.New("connection refused")
+	})
+	fmt.Println(n, err)
+	for _, p := range inventory.Snapshot().Policies {
+		fmt.Println(p.Name, p.Fallback.Served, p.Fallback.Failed)
+	}
+	// Output:
+	// 1 <nil>
+	// replica 0 1
+	// fallback-2 1 0
+}
+
+// The caller sees an error of the application, in which the original can be found.
+func ExampleErrorMap() {
+	errUnknown := errors.New("the stock is unknown right now")
+	inventory, err := policy.New("inventory", fallback.ErrorMap{Func: func(policy.FailedCall) error { return errUnknown }})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_ = inventory.Close(context.Background())
+	_, err = policy.Do(context.Background(), inventory, func(context.Context) (int, error) { return 1, nil })
+	fmt.Println(err)
+	fmt.Println(errors.Is(err, errUnknown), errors.Is(err, policy.ErrRejected))
+	// Output:
+	// the stock is unknown right now
+	// true true
+}
+
+// printer is a queue only in name.
+type printer struct{}
+
+func (printer) Enqueue(_ context.Context, t fallback.Task) error {
+	fmt.Printf("kept: %s %s %s\n", t.Kind, t.Key, t.Payload)
+	return nil
+}
+
+// The write happens later, and the caller is told so.
+func ExampleDefer() {
+	orderService, err := policy.New("orders")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	orders := policy.For(orderService, fallback.Defer[string]{
+		Queue:    printer{},
+		Accepted: func(t fallback.Task) string { return "order " + t.Key + " is accepted" },
+	})
+	ctx := fallback.WithTask(context.Background(), fallback.Task{Kind: "order.create", Key: "4711", Payload: []byte("2 apples")})
+	r, err := orders.DoResult(ctx, func(context.Context) (string, error) {
+		return "", errors.New("connection refused")
+	})
+	fmt.Println(r.Value, err)
+	fmt.Println(r.Degraded, r.Cause)
+	// Output:
+	// kept: order.create 4711 2 apples
+	// order 4711 is accepted <nil>
+	// true connection refused
+}

@@ -146,7 +146,7 @@ func unanswered(f FailedCall, err, ferr error) error {
 type planMapper struct {
 	name   string
 	fn     func(FailedCall) error
-	mapped atomic.Uint64
+	mapped *atomic.Uint64
 }
 
 // mapped lets the mappers of the pipeline replace the error that the caller gets.
@@ -275,8 +275,12 @@ func (p *Pipeline) closeTyped(ctx context.Context) error {
 	p.mu.Lock()
 	var closers []Closer
 	for _, name := range slices.Sorted(maps.Keys(p.typed)) {
-		if c, ok := p.typed[name].owner.(Closer); ok {
+		st := p.typed[name]
+		if c, ok := st.owner.(Closer); ok {
 			closers = append(closers, c)
+		}
+		if g := st.head.guard; g != nil { // its gate; the guard itself goes on, as fallbacks do
+			closers = append(closers, g.plan.Load().closers...)
 		}
 	}
 	p.mu.Unlock()

@@ -242,3 +242,47 @@ func TestPipelineClassify(t *testing.T) {
 	assert.Equal(t, policy.Success, p.Classify(t.Context(), nil).Kind)
 	assert.Equal(t, policy.Permanent, (*policy.Pipeline)(nil).Classify(t.Context(), policy.AsPermanent(errLimit)).Kind)
 }
+
+// closing is a gate that holds something.
+type closing struct {
+	policy.Gate
+
+	closed int
+}
+
+func (c *closing) Close(context.Context) error {
+	c.closed++
+	return nil
+}
+
+func TestGuardIsClosedWithItsPipeline(t *testing.T) {
+	t.Parallel()
+	untypedGuard, typedGuard := &closing{Gate: &gate{}}, &closing{Gate: &gate{}}
+	p := build(t, guarded{fallbackFunc: answers(1), guard: untypedGuard})
+	h := policy.For(p, policy.Fallback[int](guarded{fallbackFunc: &fallbackFunc[int]{name: "typed", answer: answers(2).answer}, guard: typedGuard}))
+	require.NoError(t, h.Err())
+	require.NoError(t, p.Close(t.Context()))
+	assert.Equal(t, 1, untypedGuard.closed)
+	assert.Equal(t, 1, typedGuard.closed)
+	v, err := h.Do(t.Context(), fail)
+	require.NoError(t, err, "a fallback answers also for a pipeline that is closed")
+	assert.Equal(t, 2, v)
+}
+
+// Counters survive an update of the pipeline.
+func TestFallbackCountsSurviveUpdates(t *testing.T) {
+	t.Parallel()
+	mapper := partOf{Kind: "map", Name: "map", MapError: func(policy.FailedCall) error { return errLimit }}
+	failing := &fallbackFunc[int]{answer: func(context.Context, policy.FailedCall) (int, error) { return 0, errBoom }}
+	p := build(t, mapper, failing)
+	for want := range uint64(3) {
+		_, err := policy.Do(t.Context(), p, fail)
+		require.EqualError(t, err, "limit")
+		ps := p.Snapshot().Policies
+		assert.Equal(t, want+1, ps[0].Fallback.Mapped)
+		assert.Equal(t, want+1, ps[1].Fallback.Failed)
+		u, err := p.Prepare(mapper, failing)
+		require.NoError(t, err)
+		require.NoError(t, u.Apply())
+	}
+}

@@ -327,7 +327,7 @@ func (pl *plan) fill(parts []Part, gates int, heads []fallbackHead) {
 			f++
 			fallbacks = append(fallbacks, part)
 		case part.MapError != nil:
-			pl.mappers[m].name, pl.mappers[m].fn = part.Name, part.MapError
+			pl.mappers[m] = planMapper{part.Name, part.MapError, new(atomic.Uint64)}
 			m++
 			mappers = append(mappers, part)
 		case part.Timeouts != nil:

@@ -267,4 +267,11 @@ func (pl *plan) carry(old *plan) {
 			}
 		}
 	}
+	for i := range pl.mappers {
+		for _, o := range old.mappers {
+			if o.name == pl.mappers[i].name {
+				pl.mappers[i].mapped = o.mapped
+			}
+		}
+	}
 }

@@ -46,13 +46,14 @@ func runWorker(t *testing.T, cfg amqpdefer.WorkerConfig) (*amqpdefer.Worker, fun
 
 // All tests share a broker, which takes seconds to start.
 func TestRabbit(t *testing.T) {
-	url := startRabbit(t)
+	url, ctl := startRabbit(t)
 	for name, test := range map[string]func(*testing.T, string){
 		"defer and work": deferAndWork, "worker stops": workerStops, "killed mid-task": killedMidTask,
 		"thousands survive a kill": thousands, "reconnects": reconnects, "unroutable": unroutable, "kills its workers": killsItsWorkers, "other topology": otherTopology,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, url) })
 	}
+	t.Run("refused", func(t *testing.T) { refused(t, url, ctl) })
 }
 
 func deferAndWork(t *testing.T, url string) {
@@ -439,6 +440,20 @@ func unroutable(t *testing.T, url string) {
 	require.ErrorIs(t, q.Enqueue(t.Context(), fallback.Task{Kind: "a", Key: "2"}), amqpdefer.ErrUnroutable)
 	poll(t, "it is there again", func() bool { return q.Enqueue(t.Context(), fallback.Task{Kind: "a", Key: "2"}) == nil })
 	assert.Positive(t, q.DeferSnapshot().Refused)
+}
+
+// A queue that is full refuses, and the caller is told.
+func refused(t *testing.T, url string, ctl func(...string)) {
+	t.Helper()
+	ctl("set_policy", "full", "^full$", `{"max-length":1}`, "--apply-to", "queues")
+	b := settings(url)
+	b.Queue = "full"
+	q := newQueue(t, b)
+	poll(t, "it is full", func() bool {
+		err := q.Enqueue(t.Context(), fallback.Task{Kind: "a", Key: "1"})
+		return errors.Is(err, amqpdefer.ErrRefused)
+	})
+	assert.EqualValues(t, 1, q.DeferSnapshot().Refused)
 }
 
 // A task that kills each worker that begins it ends among the dead letters.

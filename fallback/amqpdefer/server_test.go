@@ -19,8 +19,8 @@ import (
 const rabbit = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 
 // startRabbit starts a RabbitMQ of the test's own, with a port mapper of its own, and
-// returns its URL.
-func startRabbit(t *testing.T) string {
+// returns its URL, and a function that runs its control program.
+func startRabbit(t *testing.T) (url string, ctl func(args ...string)) {
 	t.Helper()
 	if _, err := os.Stat(rabbit); err != nil || os.Getuid() != 0 {
 		t.Skip("needs rabbitmq-server, and to be root")
@@ -35,14 +35,16 @@ func startRabbit(t *testing.T) string {
 		require.NoError(t, err)
 		require.NoError(t, l.Close())
 	}
+	env := append(
+		os.Environ(),
+		"HOME="+dir, "ERL_EPMD_ADDRESS=127.0.0.1", "ERL_EPMD_PORT="+ports[0],
+		"RABBITMQ_NODENAME=test"+ports[1]+"@localhost", "RABBITMQ_NODE_IP_ADDRESS=127.0.0.1",
+		"RABBITMQ_NODE_PORT="+ports[1], "RABBITMQ_DIST_PORT="+ports[2],
+		"RABBITMQ_MNESIA_BASE="+dir, "RABBITMQ_LOG_BASE="+dir, "RABBITMQ_PID_FILE="+filepath.Join(dir, "pid"),
+		"RABBITMQ_ENABLED_PLUGINS_FILE="+filepath.Join(dir, "plugins"), "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-kernel inet_dist_use_interface {127,0,0,1}",
+	)
 	start := func(cmd *exec.Cmd) {
-		cmd.Env = append(os.Environ(),
-			"HOME="+dir, "ERL_EPMD_ADDRESS=127.0.0.1", "ERL_EPMD_PORT="+ports[0],
-			"RABBITMQ_NODENAME=test"+ports[1]+"@localhost", "RABBITMQ_NODE_IP_ADDRESS=127.0.0.1",
-			"RABBITMQ_NODE_PORT="+ports[1], "RABBITMQ_DIST_PORT="+ports[2],
-			"RABBITMQ_MNESIA_BASE="+dir, "RABBITMQ_LOG_BASE="+dir, "RABBITMQ_PID_FILE="+filepath.Join(dir, "pid"),
-			"RABBITMQ_ENABLED_PLUGINS_FILE="+filepath.Join(dir, "plugins"), "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-kernel inet_dist_use_interface {127,0,0,1}",
-		)
+		cmd.Env = env
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a shell, which starts the node
 		require.NoError(t, cmd.Start())
 		t.Cleanup(func() {
@@ -53,7 +55,7 @@ func startRabbit(t *testing.T) string {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "plugins"), []byte("[].\n"), 0o600))
 	start(exec.Command("epmd", "-port", ports[0], "-address", "127.0.0.1")) //nolint:noctx // stopped by its id
 	start(exec.Command(rabbit))                                             //nolint:noctx // likewise
-	url := "amqp://guest:guest@127.0.0.1:" + ports[1] + "/"
+	url = "amqp://guest:guest@127.0.0.1:" + ports[1] + "/"
 	poll(t, "rabbitmq-server answers", func() bool {
 		c, err := amqp.Dial(url)
 		if err != nil {
@@ -61,7 +63,12 @@ func startRabbit(t *testing.T) string {
 		}
 		return assert.NoError(t, c.Close())
 	})
-	return url
+	return url, func(args ...string) {
+		cmd := exec.CommandContext(t.Context(), filepath.Join(filepath.Dir(rabbit), "rabbitmqctl"), args...)
+		cmd.Env = env
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
 }
 
 // poll waits for what happens in another process.
