@@ -12,11 +12,11 @@ BENCHSTAT_VERSION := v0.0.0-20260908200009-22c9c6c9d4da
 GREMLINS_VERSION  := v0.6.0
 
 # Debian packages that tests need, and the tests that are left out without them.
-DEBIAN_PACKAGES := prometheus rabbitmq-server redis-server redis-tools
-DEBIAN_TESTS    := fallback/amqpdefer fallback/asynqdefer otelx/grafana ratelimit/redislimit
+DEBIAN_PACKAGES := chromium prometheus rabbitmq-server redis-server redis-tools
+DEBIAN_TESTS    := dashboard/browsertest fallback/amqpdefer fallback/asynqdefer otelx/grafana ratelimit/redislimit
 
 # Modules that are never released, as directories.
-UNRELEASED := bench e2e otelx/grafana tools
+UNRELEASED := bench dashboard/browsertest e2e otelx/grafana tools
 
 FUZZTIME ?= 30s
 BENCH    ?= .
@@ -71,7 +71,7 @@ check: fmt-diff fix-diff tidy-diff lint ## Quick check before a commit (default)
 .PHONY: test
 test: deps ## Everything that must hold: vet, lint, docs, tests with -race, allocation tests, bench builds
 	@# -k: a fault that lint finds should not hide one that a test finds.
-	@$(MAKE) --no-print-directory -k vet lint docs unit
+	@$(MAKE) --no-print-directory -k vet lint docs unit dashboard-built
 
 .PHONY: vet
 vet: ## Build and vet every module
@@ -112,6 +112,28 @@ unit: # The test runs of `make test`, added up.
 .PHONY: schema
 schema: ## Write the JSON Schema of breakwater.yaml from the Go types and their comments
 	go -C config test -count=1 -run '^TestSchemaIsThatOfTheTypes$$' . -update
+
+.PHONY: dashboard
+dashboard: ## Build the dashboard's page (needs Node 20.19 or later); the result is committed
+	npm --prefix dashboard/ui ci --no-audit --no-fund
+	npm --prefix dashboard/ui run build
+
+.PHONY: dashboard-check
+dashboard-check: dashboard ## Fail if dashboard/dist differs from what its sources come to
+	@[ -z "$$(git status --porcelain dashboard/dist)" ] || { git status --short dashboard/dist; \
+	  echo 'dashboard/dist is out of date: commit what make dashboard has built'; exit 1; }
+
+# As a part of `make test`: Debian's Node is too old, and its absence is no fault. That the
+# page was built from its sources at all, a test of the package knows without Node.
+.PHONY: dashboard-built
+dashboard-built:
+	@if node -e 'const [a, b] = process.versions.node.split("."); process.exit(+(a < 20 || (a == 20 && b < 19)))' 2>/dev/null; then \
+	  $(MAKE) --no-print-directory dashboard-check; \
+	else echo 'dashboard: no Node 20.19 or later, so the page is not built anew'; fi
+
+.PHONY: screenshots
+screenshots: ## Take the pictures of the docs with Chromium (about two minutes)
+	SCREENSHOTS='$(CURDIR)/docs/images' go -C dashboard/browsertest test -count=1 -run '^TestScreenshots$$' .
 
 .PHONY: fmt
 fmt: ## Format all code (gofumpt and goimports, as .golangci.yml sets them)

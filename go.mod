@@ -2,6 +2,8 @@ module github.com/breakwater-go/breakwater
 
 go 1.26.0
 
+ignore ./dashboard/ui
+
 require (
 	github.com/failsafe-go/failsafe-go v0.9.8
 	github.com/prometheus/client_golang v1.25.0
