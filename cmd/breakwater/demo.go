@@ -21,7 +21,8 @@ type demoCommand struct {
 	JSON        bool          `name:"json" help:"Print the result as JSON, and nothing else, on standard output."`
 	Seed        uint64        `default:"1" help:"Decides the order of the requests, the same one for both worlds."`
 	Spans       bool          `help:"Print example traces of the protected world at the end; with --json on standard error."`
-	MetricsAddr string        `default:"127.0.0.1:0" placeholder:"HOST:PORT" help:"Where to serve /metrics during the demo. Port 0 is any free one; the address is printed on standard error."`
+	Hold        bool          `help:"Keep serving the dashboard and the metrics when the run is over, until Ctrl-C."`
+	MetricsAddr string        `default:"127.0.0.1:0" placeholder:"HOST:PORT" help:"Where to serve /metrics and the dashboard during the demo. Port 0 is any free one; the addresses are printed on standard error."`
 }
 
 // Help is the part of the help text below the flags' description.
@@ -46,7 +47,7 @@ func (c demoCommand) Run(ctx context.Context, out output) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.Close(ctx)) }()
-	fmt.Fprintf(out.Err, "metrics: %s\n", d.MetricsURL())
+	fmt.Fprintf(out.Err, "dashboard: %s\nmetrics: %s\n", d.DashboardURL(), d.MetricsURL())
 
 	watch, text := func(demo.Frame) {}, out.Err
 	if !c.JSON {
@@ -68,6 +69,10 @@ func (c demoCommand) Run(ctx context.Context, out output) (err error) {
 	view.Traces(text, d.Traces())
 	if report.Interrupted {
 		return errInterrupted
+	}
+	if c.Hold {
+		fmt.Fprintf(out.Err, "the run is over; the dashboard stays at %s until Ctrl-C\n", d.DashboardURL())
+		<-ctx.Done()
 	}
 	return nil
 }

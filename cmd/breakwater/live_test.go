@@ -31,7 +31,7 @@ func TestDemoInterruptedPrintsWhatItHas(t *testing.T) {
 	var out, errOut bytes.Buffer
 	code := run(interruptedSoon(t), []string{"demo", "--for", "1h", "--spans"}, output{Out: &out, Err: &errOut})
 	assert.Equal(t, exitInterrupted, code)
-	assert.Regexp(t, `^metrics: http://127\.0\.0\.1:\d+/metrics\n$`, errOut.String())
+	assert.Regexp(t, `^dashboard: http://127\.0\.0\.1:\d+/breakwater/\nmetrics: http://127\.0\.0\.1:\d+/metrics\n$`, errOut.String())
 	assert.Contains(t, out.String(), "time phase", "lines where there is no terminal")
 	assert.Contains(t, out.String(), "at 240 requests per second, interrupted")
 	assert.Contains(t, out.String(), "GET /price")

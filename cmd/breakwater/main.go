@@ -1,6 +1,7 @@
 // Command breakwater shows what the policies do to a call.
 //
-//	breakwater demo [--for 20s] [--json] [--seed n] [--spans] [--metrics-addr host:port]
+//	breakwater demo [--for 20s] [--json] [--seed n] [--spans] [--hold] [--metrics-addr host:port]
+//	breakwater top [--header-file file] [--once] url
 //	breakwater lint [--format text|json|sarif] file...
 //	breakwater size [--rate r] [--latency d] [--quota r] ...
 //	breakwater config show file...
@@ -40,6 +41,7 @@ type output struct {
 
 type commands struct {
 	Demo   demoCommand   `cmd:"" help:"Watch a dependency fail, behind a plain client and behind pipelines."`
+	Top    topCommand    `cmd:"" help:"Watch a dashboard in a terminal."`
 	Lint   lintCommand   `cmd:"" help:"Find settings that are valid and have led to incidents."`
 	Size   sizeCommand   `cmd:"" help:"Reckon limits from measured figures."`
 	Config configCommand `cmd:"" help:"Look at settings."`

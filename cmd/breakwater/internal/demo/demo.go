@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/breakwater-go/breakwater/cmd/breakwater/internal/demo/script"
+	"github.com/breakwater-go/breakwater/dashboard"
 	"github.com/breakwater-go/breakwater/policy"
 )
 
@@ -67,6 +68,7 @@ type Demo struct {
 	naive   *naive
 	guarded *guarded
 	spans   *spanKeeper // nil when no spans are kept
+	dash    *dashboard.Dashboard
 	metrics *server
 
 	lag  lag
@@ -101,7 +103,10 @@ func New(ctx context.Context, cfg Config) (d *Demo, err error) {
 	if d.guarded, err = newGuarded(float64(cfg.Rate)/routes, d.clock, common...); err != nil {
 		return d, err
 	}
-	if d.metrics, err = serveMetrics(ctx, cfg.MetricsAddr, d.guarded.registry); err != nil {
+	if d.dash, err = newDashboard(d.guarded.registry); err != nil {
+		return d, err
+	}
+	if d.metrics, err = serveMetrics(ctx, cfg.MetricsAddr, d.guarded.registry, d.dash); err != nil {
 		return d, err
 	}
 	if d.worlds[Unprotected], err = newWorld(ctx, WorldNames[Unprotected], cfg, d.clock, s, d.naive, nil); err != nil {
@@ -113,6 +118,9 @@ func New(ctx context.Context, cfg Config) (d *Demo, err error) {
 
 // MetricsURL returns where the metrics of the protected world's pipelines are.
 func (d *Demo) MetricsURL() string { return d.metrics.url + metricsPath }
+
+// DashboardURL returns where the dashboard of the protected world's pipelines is.
+func (d *Demo) DashboardURL() string { return d.metrics.url + dashboardPath }
 
 // Script returns what the stock dependency does.
 func (d *Demo) Script() script.Script { return d.script }
@@ -240,6 +248,9 @@ func (d *Demo) Close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWithin)
 	defer cancel()
 	err := d.closeWorlds(ctx)
+	if d.dash != nil {
+		d.dash.Close()
+	}
 	if d.metrics != nil {
 		err = errors.Join(err, d.metrics.close(ctx))
 	}
