@@ -139,7 +139,7 @@ func (c Hedge) BuildPolicy() (policy.Part, error) {
 	if err != nil {
 		return policy.Part{Kind: hedgeKind, Name: c.Name}, err
 	}
-	_, own := h.source.(interface{ Validate() error })
+	_, own := h.set.Load().source.(interface{ Validate() error })
 	return h.part(!own), nil
 }
 

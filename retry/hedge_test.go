@@ -476,3 +476,39 @@ func TestHedgerConcurrentSafe(t *testing.T) {
 	wg.Wait()
 	assert.LessOrEqual(t, granted.Load(), int64(1000), "100 a second for a window of 10 s")
 }
+
+// A hedger goes on under new settings, with its budget and what it knows.
+func TestHedgerReload(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		old := retry.Hedge{MinSamples: 2, Budget: retry.BudgetConfig{Ratio: 1, MinPerSecond: retry.Off}}
+		p := newPipeline(t, old)
+		ctx := policy.WithCall(t.Context(), again)
+		slowly := func() {
+			var n atomic.Int32
+			_, err := policy.Do(ctx, p, func(ctx context.Context) (int, error) { return slow(ctx, 10*time.Millisecond, &n) })
+			require.NoError(t, err)
+			synctest.Wait()
+		}
+		slowly()
+		slowly()
+		require.Positive(t, hedgeOf(p).Delay)
+		next := old
+		assert.Equal(t, "hedge: kept", update(t, p, next))
+		next.MaxHedges, next.MinDelay, next.Budget = 3, time.Second, retry.BudgetConfig{Ratio: 0.5, MinPerSecond: retry.Off}
+		assert.Equal(t, "hedge: resized", update(t, p, next))
+		s := hedgeOf(p)
+		assert.Equal(t, time.Second, s.Delay, "at once")
+		assert.Equal(t, uint64(2), s.Samples)
+		assert.Equal(t, 3, s.MaxHedges)
+		assert.InDelta(t, 1, s.BudgetRemaining, 0, "half of two calls")
+
+		next.Window = time.Hour
+		assert.Equal(t, "hedge: resized", update(t, p, next))
+		assert.Zero(t, hedgeOf(p).Samples, "of another window")
+		assert.Equal(t, "hedge: resized", update(t, p, retry.Hedge{Delay: time.Second, Budget: next.Budget}))
+		assert.Equal(t, time.Second, hedgeOf(p).Delay)
+		assert.Zero(t, hedgeOf(p).MinSamples)
+		assert.Contains(t, update(t, p, retry.Hedge{Budget: retry.NoBudget{}}), "hedge: reset")
+	})
+}

@@ -2,6 +2,7 @@ package retry
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/breakwater-go/breakwater/policy"
@@ -12,6 +13,7 @@ var (
 	_ policy.Policy      = (*Hedger)(nil)
 	_ policy.Hedger      = (*Hedger)(nil)
 	_ policy.Snapshotter = (*Hedger)(nil)
+	_ policy.Reloader    = (*Hedger)(nil)
 )
 
 // Hedger is a live [Hedge]: it decides when a hedge is due and whether there may be one,
@@ -20,9 +22,14 @@ var (
 //
 // All methods are safe for concurrent use.
 type Hedger struct {
+	set    atomic.Pointer[hedgeSettings] // replaced, never changed in place
+	budget LiveBudget                    // nil when there is none
+}
+
+// hedgeSettings are what a hedger goes by.
+type hedgeSettings struct {
 	cfg       Hedge        // effective values
 	source    BudgetSource // as it was handed over
-	budget    LiveBudget   // nil when there is none
 	durations *durations   // nil when the delay is fixed
 }
 
@@ -37,18 +44,19 @@ func NewHedge(name string, cfg Hedge) (*Hedger, error) {
 	}
 	cfg = cfg.withDefaults()
 	h := &Hedger{}
-	var err error
-	if h.source, h.budget, err = liveBudget(cfg.Budget); err != nil {
+	source, budget, err := liveBudget(cfg.Budget)
+	if err != nil {
 		return nil, err
 	}
-	cfg.Budget = h.source
-	if h.budget != nil {
-		cfg.Budget = h.budget
+	cfg.Budget = source
+	if budget != nil {
+		h.budget, cfg.Budget = budget, budget
 	}
-	h.cfg = cfg
+	set := &hedgeSettings{cfg: cfg, source: source}
 	if !cfg.fixed() {
-		h.durations = newDurations(time.Now(), cfg.Window)
+		set.durations = newDurations(time.Now(), cfg.Window)
 	}
+	h.set.Store(set)
 	return h, nil
 }
 
@@ -59,9 +67,10 @@ func (h *Hedger) BuildPolicy() (policy.Part, error) { return h.part(true), nil }
 // part returns what the hedger is in a pipeline. shared says that others may use its
 // budget.
 func (h *Hedger) part(shared bool) policy.Part {
+	cfg := h.Config()
 	p := policy.Part{
-		Kind: hedgeKind, Name: h.cfg.Name, Hedge: h, MaxHedges: h.cfg.MaxHedges,
-		HedgeDelay: h.shortest(), Warnings: h.cfg.warnings(),
+		Kind: hedgeKind, Name: cfg.Name, Hedge: h, MaxHedges: cfg.MaxHedges,
+		HedgeDelay: cfg.shortest(), Warnings: cfg.warnings(),
 	}
 	if h.budget != nil {
 		p.Budget = h.budget
@@ -88,20 +97,20 @@ func (f failing) End(ctx context.Context, k policy.Kind) {
 }
 
 // shortest returns the least that an attempt runs before it is hedged.
-func (h *Hedger) shortest() time.Duration {
+func (c Hedge) shortest() time.Duration {
 	switch {
-	case h.durations == nil:
-		return h.cfg.Delay
-	case h.cfg.Delay > 0:
-		return min(h.cfg.Delay, h.cfg.MinDelay)
+	case c.fixed():
+		return c.Delay
+	case c.Delay > 0:
+		return min(c.Delay, c.MinDelay)
 	default:
-		return h.cfg.MinDelay
+		return c.MinDelay
 	}
 }
 
 // Config returns the effective configuration: defaults filled in, and as the Budget the
 // live one, or [NoBudget].
-func (h *Hedger) Config() Hedge { return h.cfg }
+func (h *Hedger) Config() Hedge { return h.set.Load().cfg }
 
 // Budget returns the live budget, to be shared with others, or nil if there is none.
 func (h *Hedger) Budget() LiveBudget { return h.budget }
@@ -116,24 +125,25 @@ func (h *Hedger) First(a *policy.Attempt) {
 // Delay returns how long an attempt that begins now may run before it is hedged;
 // negative when none is, since too few durations are known.
 func (h *Hedger) Delay(now time.Time) time.Duration {
-	if h.durations == nil {
-		return h.cfg.Delay
+	s := h.set.Load()
+	if s.durations == nil {
+		return s.cfg.Delay
 	}
-	return h.durations.delay(now, h.compute)
+	return s.durations.delay(now, s.compute)
 }
 
 // compute returns the delay that follows from durations.
-func (h *Hedger) compute(l policy.Latency) time.Duration {
+func (s *hedgeSettings) compute(l policy.Latency) time.Duration {
 	switch {
-	case l.Count() >= uint64(h.cfg.MinSamples): //nolint:gosec // not negative
-	case h.cfg.Delay > 0:
-		return h.cfg.Delay
+	case l.Count() >= uint64(s.cfg.MinSamples): //nolint:gosec // not negative
+	case s.cfg.Delay > 0:
+		return s.cfg.Delay
 	default:
 		return -1
 	}
-	d := max(l.Quantile(h.cfg.Quantile), h.cfg.MinDelay)
-	if h.cfg.MaxDelay > 0 {
-		d = min(d, h.cfg.MaxDelay)
+	d := max(l.Quantile(s.cfg.Quantile), s.cfg.MinDelay)
+	if s.cfg.MaxDelay > 0 {
+		d = min(d, s.cfg.MaxDelay)
 	}
 	return d
 }
@@ -161,19 +171,20 @@ func (h *Hedger) Done() {
 // overtaken took at least as long: without it the delay would creep towards the
 // attempts that were not hedged.
 func (h *Hedger) Observe(now time.Time, d time.Duration) {
-	if h.durations != nil {
-		h.durations.observe(now, d)
+	if s := h.set.Load(); s.durations != nil {
+		s.durations.observe(now, d)
 	}
 }
 
 // Snapshot returns the state as it is at the given time. Counts of hedges are the
 // pipeline's.
 func (h *Hedger) Snapshot(now time.Time) policy.PolicySnapshot {
-	s := &policy.HedgeSnapshot{MaxHedges: h.cfg.MaxHedges, Delay: h.cfg.Delay}
-	if h.durations != nil {
-		l := h.durations.latency(now)
-		s.Quantile, s.Samples, s.MinSamples = h.cfg.Quantile, l.Count(), uint64(h.cfg.MinSamples) //nolint:gosec // not negative
-		s.Delay = max(h.compute(l), 0)
+	set := h.set.Load()
+	s := &policy.HedgeSnapshot{MaxHedges: set.cfg.MaxHedges, Delay: set.cfg.Delay}
+	if set.durations != nil {
+		l := set.durations.latency(now)
+		s.Quantile, s.Samples, s.MinSamples = set.cfg.Quantile, l.Count(), uint64(set.cfg.MinSamples) //nolint:gosec // not negative
+		s.Delay = max(set.compute(l), 0)
 	}
 	if h.budget != nil {
 		var b policy.RetrySnapshot
@@ -181,5 +192,5 @@ func (h *Hedger) Snapshot(now time.Time) policy.PolicySnapshot {
 		s.HasBudget, s.BudgetKind = true, b.BudgetKind
 		s.BudgetLevel, s.BudgetRemaining = b.BudgetLevel, b.BudgetRemaining
 	}
-	return policy.PolicySnapshot{Name: h.cfg.Name, Kind: hedgeKind, Hedge: s}
+	return policy.PolicySnapshot{Name: set.cfg.Name, Kind: hedgeKind, Hedge: s}
 }
