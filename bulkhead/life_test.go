@@ -65,6 +65,7 @@ func TestWorkersSetLimit(t *testing.T) {
 		synctest.Wait()
 		assert.Equal(t, 6, state(w).InFlight, "two leave the queue at once")
 		assert.Equal(t, 3, state(w).Waiting)
+		assert.Equal(t, 5, state(w).MostWaiting)
 		require.NoError(t, w.SetLimit(2))
 		assert.Equal(t, 6, w.InFlight(), "nothing that runs is ended")
 		time.Sleep(13 * time.Second) // four have ended

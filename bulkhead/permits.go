@@ -230,6 +230,8 @@ func (c *counter) snapshot() *policy.BulkheadSnapshot {
 		Limit:    int(w.limit()),
 		Reserve:  int(c.reserve),
 		Waiting:  c.queue.len(),
+
+		MostWaiting: int(c.queue.most.Load()),
 		// A permit is counted in flight a moment before it is in the mark.
 		HighWater: max(n, int(c.high.Load())),
 	}

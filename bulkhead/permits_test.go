@@ -154,7 +154,7 @@ func TestPermitsBoundTheQueue(t *testing.T) {
 		b := *p.Snapshot(time.Now()).Bulkhead
 		assert.Zero(t, b.Wait.Count(), "nobody has waited yet")
 		b.Wait = policy.Latency{}
-		assert.Equal(t, policy.BulkheadSnapshot{InFlight: 1, Limit: 1, Waiting: 2, MaxWaiters: 2, HighWater: 1}, b)
+		assert.Equal(t, policy.BulkheadSnapshot{InFlight: 1, Limit: 1, Waiting: 2, MostWaiting: 2, MaxWaiters: 2, HighWater: 1}, b)
 		start := time.Now()
 		assert.Equal(t, policy.ReasonWaiters, reasonOf(t, p.Acquire(t.Context())))
 		assert.Zero(t, time.Since(start), "a refusal takes no time")

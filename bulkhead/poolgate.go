@@ -76,6 +76,7 @@ func (w *Workers) Snapshot(now time.Time) policy.PolicySnapshot {
 	b.InFlight = int(w.busy.Load())
 	b.Limit = int(w.limit.Load())
 	b.Waiting = w.queue.len()
+	b.MostWaiting = int(w.queue.most.Load())
 	b.HighWater = int(w.high)
 	b.Workers = int(w.workers)
 	b.Idle = len(w.idle)

@@ -33,6 +33,7 @@ type entry[T any] struct {
 type queue[T any] struct {
 	head, tail [bands]*entry[T]
 	n          [bands]atomic.Int32
+	most       atomic.Int32 // entries there have been at once
 }
 
 // len returns the number of entries.
@@ -65,6 +66,9 @@ func (q *queue[T]) push(e *entry[T]) {
 	}
 	q.tail[b] = e
 	q.n[b].Add(1)
+	if n := int32(q.len()); n > q.most.Load() { //nolint:gosec // bounded by the places in the queue
+		q.most.Store(n)
+	}
 }
 
 // remove takes e off, wherever in the queue it stands.

@@ -38,3 +38,16 @@ func TestAllocTracerNotRecording(t *testing.T) {
 }
 
 func count(_ context.Context, n *int) (int, error) { *n++; return *n, nil }
+
+// With everything switched on, a call that succeeds at once still allocates nothing.
+func TestAllocCallWithTelemetry(t *testing.T) {
+	var reg policy.Registry
+	scrape, collect := watch(t, &reg)
+	p := guarded(t, &reg, "dep")
+	ctx, n := t.Context(), 0
+	assert.Zero(t, testing.AllocsPerRun(1000, func() {
+		_, _ = policy.DoWith(ctx, p, &n, count)
+	}))
+	scrape()
+	collect()
+}

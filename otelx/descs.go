@@ -60,6 +60,7 @@ type families struct {
 	// of bulkheads
 	inFlight, limit, highWater      *family
 	waiting, queueLimit, wait       *family
+	mostWaiting                     *family
 	rebased                         *family
 	workers, orphans, shedding, run *family
 	left, expired, callerRan        *family
@@ -167,6 +168,7 @@ func (f *families) ofBulkheads(of define) {
 	f.highWater = of("bulkhead_high_water", "bulkhead.high_water", gauge, "{call}", detail, "Most that were ever in flight at once.")
 	f.waiting = of("bulkhead_waiting", "bulkhead.waiting", updown, "{call}", vital, "Callers that wait.")
 	f.queueLimit = of("bulkhead_queue_limit", "bulkhead.queue.limit", updown, "{call}", trivial, "Callers that may wait.")
+	f.mostWaiting = of("bulkhead_queue_high_water", "bulkhead.queue.high_water", gauge, "{call}", trivial, "Most callers that ever waited at once.")
 	f.wait = of("bulkhead_wait_seconds", "bulkhead.wait", distribution, "s", plain, "Times that attempts stood in the queue, whatever became of them; without those that found room at once.")
 	f.rebased = of("bulkhead_rebased_total", "bulkhead.rebased", counter, "{time}", trivial, "Times the limit was found anew from the start.")
 	f.workers = of("bulkhead_workers", "bulkhead.workers", updown, "{goroutine}", plain, "Goroutines of the pool, idle ones included.")

@@ -42,7 +42,7 @@ var (
 		State: "throttling", Share: 0.625, Calls: 500, FailureRatio: 0.375, Opened: 12,
 	}})
 	pool = form("pool", policy.PlaceBulkhead, policy.PolicySnapshot{Bulkhead: &policy.BulkheadSnapshot{
-		InFlight: 1, Limit: 2, Waiting: 3, MaxWaiters: 4, HighWater: 5, MinLimit: 1, MaxLimit: 6, Rebased: 7,
+		InFlight: 1, Limit: 2, Waiting: 3, MaxWaiters: 4, MostWaiting: 17, HighWater: 5, MinLimit: 1, MaxLimit: 6, Rebased: 7,
 		Wait:    policy.Latency{Counts: []uint64{2, 6}, Sum: 10 * time.Second},
 		Workers: 9, Idle: 1, Orphans: 10, Run: policy.Latency{Counts: []uint64{11}, Sum: 12 * time.Second}, Completed: 11,
 		Abandoned: 13, Expired: 14, CallerRan: 15, OrphanPanics: 16, Overloaded: true,
@@ -133,7 +133,7 @@ func TestCollectorBoundsTheSeriesOfEveryForm(t *testing.T) {
 	}{
 		{keyedBreaker, 6 + 5 + 1 + 1 + 4 + 2 + 1}, // states, ordinary, rule, spared, keys, reasons, info
 		{throttle, 2 + 4 + 1 + 1},                 // neither retry_after nor probes
-		{pool, 3 + 5 + 1 + 10 + 2 + 1},            // ordinary, queue, adaptive, pool, reasons, info
+		{pool, 3 + 6 + 1 + 10 + 2 + 1},            // ordinary, queue, adaptive, pool, reasons, info
 		{keyedLimiter, 1 + 3 + 2 + 2 + 1},         // rate, queue, keys, reasons, info
 		{feedback, 3 + 3 + 1 + 1},                 // ordinary, feedback, reason, info
 		{lanes, 3 + 2 + 2*5 + 3 + 1},              // ordinary, queue, five each, reasons, info
@@ -161,12 +161,12 @@ func TestCollectorBoundsTheSeriesOfRealForms(t *testing.T) {
 		"keyed breaker":     {breaker.Keyed{Config: rules}, 14 + 2 + 4},
 		"throttle":          {breaker.Throttle{}, 8},
 		"semaphore":         {bulkhead.Semaphore{}, 5},
-		"semaphore, queue":  {bulkhead.Semaphore{MaxWait: time.Second}, 5 + 6},
+		"semaphore, queue":  {bulkhead.Semaphore{MaxWait: time.Second}, 5 + 7},
 		"semaphore, shadow": {bulkhead.Semaphore{MaxWait: time.Second, Shadow: true}, 5},
 		"adaptive":          {bulkhead.Adaptive{}, 6},
-		"adaptive, queue":   {bulkhead.Adaptive{MaxWait: time.Second}, 6 + 6},
+		"adaptive, queue":   {bulkhead.Adaptive{MaxWait: time.Second}, 6 + 7},
 		"pool":              {bulkhead.Pool{Queue: bulkhead.NoQueue}, 15},
-		"pool, queue":       {bulkhead.Pool{}, 15 + 6},
+		"pool, queue":       {bulkhead.Pool{}, 15 + 7},
 		"token bucket":      {ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1)}, 5},
 		"pacer":             {ratelimit.Pacer{Rate: ratelimit.PerSecond(1)}, 5},
 		"pacer, queue":      {ratelimit.Pacer{Rate: ratelimit.PerSecond(1), MaxWait: 9 * time.Second}, 5 + 4},

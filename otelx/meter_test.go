@@ -21,6 +21,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
 
+	"github.com/breakwater-go/breakwater/breaker"
 	"github.com/breakwater-go/breakwater/otelx"
 	"github.com/breakwater-go/breakwater/policy"
 )
@@ -268,4 +269,28 @@ func TestMeterConcurrentSafe(t *testing.T) {
 		<-done
 	}
 	assert.Len(t, m.collect(t)["breakwater.retries"].Data.(metricdata.Sum[int64]).DataPoints, 4)
+}
+
+// States are right before the first call, and after an open delay in which nothing
+// happened.
+func TestMeterFollowsABreakerWithoutTraffic(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var reg policy.Registry
+		m := meter(t, &reg, otelx.MeterConfig{})
+		p := add(t, &reg, "dep", breaker.Config{MinCalls: 1, OpenFor: 5 * time.Second})
+		state := func() (states []string) {
+			for series, v := range observed(t, m.collect(t)) {
+				if strings.HasPrefix(series, "breakwater_breaker_state[") && v == 1 {
+					states = append(states, series[strings.Index(series, "state="):])
+				}
+			}
+			return states
+		}
+		assert.Equal(t, []string{"state=closed]"}, state())
+		_, _ = policy.Do(t.Context(), p, script(errSick))
+		assert.Equal(t, []string{"state=open]"}, state())
+		time.Sleep(5 * time.Second)
+		assert.Equal(t, []string{"state=half_open]"}, state())
+	})
 }

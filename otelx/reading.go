@@ -203,6 +203,7 @@ func (r *reading) bulkhead(p *policy.PolicySnapshot) {
 	if b.MaxWaiters > 0 && !p.Shadow {
 		r.number(table.waiting, b.Waiting, name)
 		r.number(table.queueLimit, b.MaxWaiters, name)
+		r.number(table.mostWaiting, b.MostWaiting, name)
 		r.durations(table.wait, b.Wait, name)
 	}
 	if b.MaxLimit > 0 {

@@ -127,6 +127,7 @@ func BreakerStates() []string {
 type BulkheadSnapshot struct {
 	InFlight, Limit     int
 	Waiting, MaxWaiters int
+	MostWaiting         int // largest Waiting so far
 	HighWater           int // largest InFlight so far
 	Reserve             int // permits that only calls of high priority get
 
