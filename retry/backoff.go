@@ -137,13 +137,14 @@ func backoff(base, most time.Duration, factor float64, n int) time.Duration {
 //
 // As a float the product cannot wrap around: it becomes infinite, and is then above
 // the cap like anything else that is too long. The comparison comes before the
-// conversion, which is undefined for what does not fit.
+// conversion, which is undefined for what does not fit. A float has fewer digits than a
+// duration of more than 104 days: what rounding takes from d is given back.
 func product(d time.Duration, factor float64, most time.Duration) time.Duration {
 	f := float64(d) * factor
 	if !(f < float64(most)) {
 		return most
 	}
-	return time.Duration(f)
+	return max(time.Duration(f), d)
 }
 
 // spread applies the jitter to a backoff. uniform returns an evenly distributed
