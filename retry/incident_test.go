@@ -21,11 +21,13 @@ import (
 // per second, and 6,000 where the gateway in front tried once more; with a budget of 10 %
 // that all its callers share, at most 1.2 times what is offered. Nobody backs off, as
 // then.
+//
+// The runs follow one another: a thousand callers at a time are enough for the race
+// detector, which crashes now and then above that.
 func TestIncidentOrdersLoadAtADeadDependency(t *testing.T) {
-	t.Parallel()
 	const (
 		rate    = 1000 // per second
-		seconds = 3
+		seconds = 1
 		offered = rate * seconds
 		timeout = 500 * time.Millisecond
 	)
@@ -50,13 +52,14 @@ func TestIncidentOrdersLoadAtADeadDependency(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
 			var seen atomic.Int64 // by the inventory
 			synctest.Test(t, func(t *testing.T) {
 				inventory := func(ctx context.Context) (int, error) {
 					seen.Add(1)
+					slow := time.NewTimer(10 * time.Second)
+					defer slow.Stop()
 					select {
-					case <-time.After(10 * time.Second):
+					case <-slow.C:
 						return 1, nil
 					case <-ctx.Done():
 						return 0, ctx.Err()
