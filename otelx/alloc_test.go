@@ -37,8 +37,6 @@ func TestAllocTracerNotRecording(t *testing.T) {
 	}
 }
 
-func count(_ context.Context, n *int) (int, error) { *n++; return *n, nil }
-
 // With everything switched on, a call that succeeds at once still allocates nothing.
 func TestAllocCallWithTelemetry(t *testing.T) {
 	var reg policy.Registry

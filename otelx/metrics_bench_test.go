@@ -52,6 +52,8 @@ func watch(tb testing.TB, reg *policy.Registry) (scrape, collect func()) {
 		}
 }
 
+func count(_ context.Context, n *int) (int, error) { *n++; return *n, nil }
+
 // A call through a bare pipeline, and the same with everything that otelx has switched on
 // and read twice a second.
 func BenchmarkCall(b *testing.B) {
