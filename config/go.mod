@@ -4,12 +4,14 @@ go 1.26.0
 
 require (
 	github.com/breakwater-go/breakwater v0.0.0-00010101000000-000000000000
+	github.com/fsnotify/fsnotify v1.9.0
 	github.com/goccy/go-yaml v1.19.2
 	github.com/invopop/jsonschema v0.14.0
 	github.com/knadh/koanf/v2 v2.4.1
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	github.com/stretchr/testify v1.12.1
 	go.uber.org/goleak v1.3.0
+	pgregory.net/rapid v1.3.0
 )
 
 require (
@@ -25,8 +27,8 @@ require (
 	github.com/pb33f/ordered-map/v2 v2.3.1 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	go.yaml.in/yaml/v4 v4.0.0-rc.2 // indirect
+	golang.org/x/sys v0.48.0 // indirect
 	golang.org/x/text v0.17.0 // indirect
-	pgregory.net/rapid v1.3.0 // indirect
 )
 
 replace github.com/breakwater-go/breakwater => ../

@@ -104,12 +104,7 @@ type linter struct {
 // was not made.
 func (l *linter) at(d *dependency, p *Policy, field, format string, args ...any) {
 	f := &Finding{Rule: l.rule, Origin: p.Origin, Path: join(d.Name, p.Name), Message: fmt.Sprintf(format, args...)}
-	n := p.node
-	for name := range strings.SplitSeq(field, ".") {
-		if n = n.field(name); n == nil {
-			break
-		}
-	}
+	n := p.node.at(field)
 	if field != "" {
 		f.Path = join(f.Path, field)
 	}

@@ -18,16 +18,37 @@ import (
 // error joins everything that is wrong, each an [*Error] or the error of a source that
 // could not be read. Nothing is made of the settings yet.
 func Load(ctx context.Context, sources ...Source) (*Settings, error) {
-	list := slices.Clone(sources)
-	slices.SortStableFunc(list, func(a, b Source) int { return cmp.Compare(a.Layer(), b.Layer()) })
-	d := &decoder{}
+	list, errs := read(ctx, sources)
+	return settingsOf(list, errs)
+}
+
+// content is what a source held when it was read.
+type content struct {
+	Content
+
+	layer Layer
+}
+
+// read reads the sources, in the order in which they are laid over each other.
+func read(ctx context.Context, sources []Source) (list []content, errs []error) {
+	ordered := slices.Clone(sources)
+	slices.SortStableFunc(ordered, func(a, b Source) int { return cmp.Compare(a.Layer(), b.Layer()) })
+	for _, src := range ordered {
+		c, err := src.Read(ctx)
+		errs = append(errs, flatten(err)...)
+		list = append(list, content{c, src.Layer()})
+	}
+	return list, errs
+}
+
+// settingsOf lays what was read over each other.
+func settingsOf(list []content, errs []error) (*Settings, error) {
+	d := &decoder{errs: slices.Clone(errs)}
 	var low *node
 	var set []layered
 	var waivers []waiver
-	for _, src := range list {
-		c, err := src.Read(ctx)
-		d.errs = append(d.errs, flatten(err)...)
-		at := Origin{Layer: src.Layer(), Source: c.Name}
+	for _, c := range list {
+		at := Origin{Layer: c.layer, Source: c.Name}
 		for _, s := range c.Set {
 			set = append(set, layered{s, Origin{Layer: at.Layer, Source: s.Name}})
 		}
@@ -36,6 +57,7 @@ func Load(ctx context.Context, sources ...Source) (*Settings, error) {
 		case c.Tree != nil:
 			n = fromValue(c.Tree, at)
 		case c.YAML != nil:
+			var err error
 			waivers = append(waivers, waiversIn(c.Name, c.YAML)...)
 			n, err = parse(c.Name, c.YAML)
 			d.errs = append(d.errs, flatten(err)...)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // Origin says where a value comes from.
@@ -67,6 +68,31 @@ func (n *node) field(key string) *node {
 		return nil
 	}
 	return n.fields[key]
+}
+
+// at returns the node at the end of a path such as Lanes[1].Rate, nil when there is none.
+// The items of a list of policies are their settings.
+func (n *node) at(path string) *node {
+	for name := range strings.SplitSeq(path, ".") {
+		name, index, list := strings.Cut(name, "[")
+		if n = n.field(name); n == nil || !list {
+			if n == nil {
+				return nil
+			}
+			continue
+		}
+		i, err := strconv.Atoi(strings.TrimSuffix(index, "]"))
+		if err != nil || i < 0 || i >= len(n.items) {
+			return nil
+		}
+		n = n.items[i]
+		if len(n.keys) == 1 {
+			if _, ok := kindNamed(n.keys[0]); ok {
+				n = n.fields[n.keys[0]]
+			}
+		}
+	}
+	return n
 }
 
 // what names the kind of a node in an error.

@@ -101,6 +101,11 @@ var rules = []*Rule{
 		Fix:     "Size a queue as throughput times acceptable wait (size does it), and a table by the keys seen while a bucket refills.",
 	},
 	{
+		ID: "BW015", Name: "hedge-without-budget", Severity: Fault, find: hedgeWithoutBudget,
+		Problem: "Hedges have no budget: when all calls become slow, all of them are made twice, and become slower.",
+		Fix:     "Set a Budget, such as {Ratio: 0.1}.",
+	},
+	{
 		ID: "BW017", Name: "pool-above-connections", Severity: Warning, find: poolAboveConnections,
 		Problem:  "More calls may be in flight than there are connections: the rest wait for one, where nobody sees it.",
 		Fix:      "Set the limit to the number of connections or below.",
@@ -241,6 +246,21 @@ func retryWithoutBudget(l *linter, d *dependency) {
 	if n := d.retryAt.node.field("Budget"); n != nil {
 		if _, none := specialOf(n); none {
 			l.at(d, d.retryAt, "Budget", "%s attempts of each call, and no budget", attemptsText(d.retry.MaxAttempts))
+		}
+	}
+}
+
+func hedgeWithoutBudget(l *linter, d *dependency) {
+	for i := range d.Policies {
+		p := &d.Policies[i]
+		h, ok := p.Spec.(retry.Hedge)
+		if !ok {
+			continue
+		}
+		if n := p.node.field("Budget"); n != nil {
+			if _, none := specialOf(n); none {
+				l.at(d, p, "Budget", "up to %d hedges beside each attempt, and no budget", or(h.MaxHedges, 1))
+			}
 		}
 	}
 }

@@ -363,12 +363,14 @@ func (d *decoder) valid(p Policy, n *node, path string, unread []error) {
 	for _, err := range flatten(v.Validate()) {
 		fault := &Error{Origin: n.origin, Path: path, Problem: err.Error(), Err: err}
 		if ce, ok := errors.AsType[*policy.ConfigError](err); ok {
-			at := n
-			for field := range strings.SplitSeq(ce.Field, ".") {
-				if at.field(field) == nil {
+			at := n.at(ce.Field)
+			for field := ce.Field; at == nil; at = n.at(field) { // the nearest that was made
+				i := strings.LastIndexAny(field, ".[")
+				if i < 0 {
+					at = n
 					break
 				}
-				at = at.field(field)
+				field = field[:i]
 			}
 			fault.Origin, fault.Path = at.origin, join(path, ce.Field)
 			fault.Problem = ce.Want

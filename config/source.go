@@ -78,7 +78,16 @@ func Bytes(name string, layer Layer, data []byte) Source {
 
 // Provider reads from any provider of koanf, such as that of Consul, Vault or S3. A nil
 // parser is for providers that return values; with others the bytes are parsed.
+// One that has the methods Watch and Unwatch, as many do, is [Watchable].
 func Provider(name string, p koanf.Provider, parser koanf.Parser) Source {
+	src := providerSource(name, p, parser)
+	if w, ok := p.(providerWatcher); ok {
+		return watchedProvider{src, w}
+	}
+	return src
+}
+
+func providerSource(name string, p koanf.Provider, parser koanf.Parser) Source {
 	return source{LayerFile, func(context.Context) (Content, error) {
 		if parser == nil {
 			tree, err := p.Read()
@@ -145,4 +154,29 @@ func assignments(layer Layer, what string, settings []string) Source {
 		}
 		return c, errors.Join(errs...) // what is well formed is looked at as well
 	}}
+}
+
+// providerWatcher is what many providers of koanf can do beside reading.
+type providerWatcher interface {
+	Watch(cb func(event any, err error)) error
+	Unwatch() error
+}
+
+type watchedProvider struct {
+	Source
+
+	p providerWatcher
+}
+
+// Watch implements [Watchable].
+func (w watchedProvider) Watch(ctx context.Context, changed func()) error {
+	if err := w.p.Watch(func(_ any, err error) {
+		if err == nil && ctx.Err() == nil {
+			changed()
+		}
+	}); err != nil {
+		return fmt.Errorf("config: %w", err)
+	}
+	<-ctx.Done()
+	return w.p.Unwatch()
 }

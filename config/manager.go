@@ -1,0 +1,437 @@
+package config
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/breakwater-go/breakwater/policy"
+)
+
+// ManagerConfig configures a [Manager].
+type ManagerConfig struct {
+	// Registry is where the pipelines are. It is required; pipelines that are in it
+	// already and that no source names are left alone.
+	Registry *policy.Registry
+
+	// Sources are where the settings come from, see [Load].
+	Sources []Source
+
+	// Code returns policies of a dependency that are no data: fallbacks, classifiers,
+	// a limit on a shared Redis. It is called for each dependency at each load, and
+	// should return the same live objects each time, since what it returns for the
+	// first time starts afresh. Nil means none.
+	Code func(dependency string) []policy.Policy
+
+	// Logger gets one line for each change that took effect, each that was refused,
+	// and each finding of [Lint] when it is new. Nil means [slog.Default].
+	Logger *slog.Logger
+
+	// History is how many versions are kept for [Manager.Rollback]. Zero means 10.
+	History int
+
+	// Signals are signals at which [Manager.Watch] reloads, such as syscall.SIGHUP.
+	// Nil means none.
+	Signals []os.Signal
+
+	// Debounce is how long a source must have been quiet before Watch reloads: files
+	// are often written in steps. Zero means 200 ms.
+	Debounce time.Duration
+}
+
+// Validate reports every invalid field as a [*policy.ConfigError], joined with
+// [errors.Join].
+func (c ManagerConfig) Validate() error {
+	var errs []error
+	fail := func(field string, value any, want string) {
+		errs = append(errs, &policy.ConfigError{Policy: "config", Field: field, Value: value, Want: want})
+	}
+	if c.Registry == nil {
+		fail("Registry", nil, "want the registry of the pipelines")
+	}
+	if len(c.Sources) == 0 {
+		fail("Sources", nil, "want at least one, such as config.File(\"breakwater.yaml\")")
+	}
+	if c.History < 0 {
+		fail("History", c.History, "want at least 0 (0 means 10)")
+	}
+	if c.Debounce < 0 {
+		fail("Debounce", c.Debounce, "want at least 0 (0 means 200ms)")
+	}
+	return errors.Join(errs...)
+}
+
+// Manager keeps the pipelines of a registry as the sources say, while calls go on.
+//
+// A reload looks at everything before it changes anything: sources that are wrong change
+// nothing, and the error says what is wrong. Policies whose settings are as they were are
+// kept; others go on with what they know where they can ([policy.Reloader]). A dependency
+// that is no longer named is removed and its pipeline closed: who still has that pipeline
+// is refused. One that comes back starts afresh, under a new pipeline.
+//
+// All methods are safe for concurrent use.
+type Manager struct {
+	cfg ManagerConfig
+
+	mu       sync.Mutex
+	versions []*Version // the last is in force
+	number   int
+	owned    map[string]bool // dependencies that the sources named
+	hand     []byHand
+	known    map[string]bool // findings that were logged
+	timers   []*time.Timer
+	closed   bool
+}
+
+// byHand is a setting that somebody made at run time.
+type byHand struct {
+	Setting
+
+	until time.Time // zero for no end
+}
+
+// Version is a configuration that took effect.
+type Version struct {
+	Number   int // from 1
+	Time     time.Time
+	Why      string // load, reload, hand, expired or rollback to n
+	Settings *Settings
+	Report   Report
+
+	contents []content
+}
+
+// Report says what a reload did.
+type Report struct {
+	// Dependencies are those that there are now or were before, in the order of their
+	// names.
+	Dependencies []DependencyReport
+}
+
+// DependencyReport says what a reload did with a dependency.
+type DependencyReport struct {
+	Name     string
+	Change   policy.Change        // kept, resized, added or removed
+	Policies []policy.Replacement // of one that was there before and still is
+}
+
+// Changed reports whether anything is different from before.
+func (r Report) Changed() bool {
+	return slices.ContainsFunc(r.Dependencies, func(d DependencyReport) bool { return d.Change != policy.ChangeKept })
+}
+
+// String has a line for each dependency that has changed, with what became of its
+// policies.
+func (r Report) String() string {
+	var lines []string
+	for _, d := range r.Dependencies {
+		switch d.Change {
+		case policy.ChangeKept:
+		case policy.ChangeResized:
+			var parts []string
+			for _, p := range d.Policies {
+				parts = append(parts, p.String())
+			}
+			lines = append(lines, d.Name+": "+strings.Join(parts, ", "))
+		default:
+			lines = append(lines, d.Name+": "+d.Change.String())
+		}
+	}
+	if len(lines) == 0 {
+		return "nothing has changed"
+	}
+	return strings.Join(lines, "\n")
+}
+
+// NewManager loads the sources and makes the pipelines. On an error it has made none.
+func NewManager(ctx context.Context, cfg ManagerConfig) (*Manager, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg.Sources = slices.Clone(cfg.Sources)
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
+	cfg.History = cmp.Or(cfg.History, 10)
+	cfg.Debounce = cmp.Or(cfg.Debounce, 200*time.Millisecond)
+	m := &Manager{cfg: cfg, owned: map[string]bool{}, known: map[string]bool{}}
+	if _, err := m.reload(ctx, "load"); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Reload reads the sources again and puts into effect what they say. On an error nothing
+// has changed; it is logged, and the registry is told ([policy.Registry.ConfigRefused]).
+func (m *Manager) Reload(ctx context.Context) (Report, error) { return m.reload(ctx, "reload") }
+
+func (m *Manager) reload(ctx context.Context, why string) (Report, error) {
+	contents, errs := read(ctx, m.cfg.Sources)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.applyLocked(ctx, why, contents, errs)
+}
+
+// Set makes a setting by hand, such as inventory.breaker.OpenFor to 30s. It wins over all
+// sources, survives reloads, and ends after the given time, or with Unset where that is not
+// positive. Note says who and why.
+func (m *Manager) Set(ctx context.Context, path, value string, length time.Duration, note string) (Report, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return Report{}, errors.New("config: the manager is closed")
+	}
+	before := slices.Clone(m.hand)
+	m.dropLocked(path)
+	h := byHand{Setting: Setting{Name: "by hand", Path: path, Text: value}}
+	if note != "" {
+		h.Name += ", " + note
+	}
+	if length > 0 {
+		h.until = time.Now().Add(length)
+		m.timers = append(m.timers, time.AfterFunc(length, m.expire))
+	}
+	m.hand = append(m.hand, h)
+	r, err := m.applyLocked(ctx, "hand", m.versions[len(m.versions)-1].contents, nil)
+	if err != nil {
+		m.hand = before
+	}
+	return r, err
+}
+
+// Unset takes back what Set has done.
+func (m *Manager) Unset(ctx context.Context, path string) (Report, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.dropLocked(path)
+	return m.applyLocked(ctx, "hand", m.versions[len(m.versions)-1].contents, nil)
+}
+
+func (m *Manager) dropLocked(path string) {
+	m.hand = slices.DeleteFunc(m.hand, func(h byHand) bool { return plainName(h.Path) == plainName(path) })
+}
+
+// expire puts an end to settings made by hand whose time is over.
+func (m *Manager) expire() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	n := len(m.hand)
+	m.hand = slices.DeleteFunc(m.hand, func(h byHand) bool { return !h.until.IsZero() && !now.Before(h.until) })
+	if m.closed || len(m.hand) == n {
+		return
+	}
+	_, _ = m.applyLocked(context.Background(), "expired", m.versions[len(m.versions)-1].contents, nil) // logged
+}
+
+// History returns the versions that are kept, the one in force last.
+func (m *Manager) History() []*Version {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.versions)
+}
+
+// Settings returns the settings in force.
+func (m *Manager) Settings() *Settings {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.versions[len(m.versions)-1].Settings
+}
+
+// Rollback puts a version of the history into effect again, as a new version, whatever the
+// sources say now. The next reload reads them again. Settings made by hand stay.
+func (m *Manager) Rollback(ctx context.Context, number int) (Report, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, v := range m.versions {
+		if v.Number == number {
+			return m.applyLocked(ctx, fmt.Sprintf("rollback to %d", number), v.contents, nil)
+		}
+	}
+	return Report{}, &policy.ConfigError{Policy: "config", Field: "version", Value: number, Want: "want one of the history"}
+}
+
+// Close ends the expiry of settings made by hand; they stay as they are. The pipelines
+// are the registry's to close.
+func (m *Manager) Close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = true
+	for _, t := range m.timers {
+		t.Stop()
+	}
+	m.timers = nil
+}
+
+// applyLocked puts what was read into effect, all of it or none.
+func (m *Manager) applyLocked(ctx context.Context, why string, contents []content, errs []error) (Report, error) {
+	var hand []Setting
+	for _, h := range m.hand {
+		hand = append(hand, h.Setting)
+	}
+	settings, err := settingsOf(append(slices.Clip(contents), content{Content{Set: hand}, LayerHand}), errs)
+	var report Report
+	if err == nil {
+		report, err = m.swapLocked(ctx, settings)
+	}
+	name := fmt.Sprintf("%d (%s)", m.number+1, why)
+	if err != nil {
+		m.cfg.Registry.ConfigRefused(name, err)
+		m.cfg.Logger.LogAttrs(ctx, slog.LevelError, "configuration refused, nothing has changed", slog.String("why", why), slog.Any("error", err))
+		return Report{}, err
+	}
+	m.number++
+	m.versions = append(m.versions, &Version{Number: m.number, Time: time.Now(), Why: why, Settings: settings, Report: report, contents: contents})
+	if over := len(m.versions) - m.cfg.History; over > 0 {
+		m.versions = slices.Delete(m.versions, 0, over)
+	}
+	m.cfg.Registry.ConfigApplied(name)
+	m.logLocked(ctx, why, settings, report)
+	return report, nil
+}
+
+func (m *Manager) logLocked(ctx context.Context, why string, settings *Settings, report Report) {
+	m.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "configuration in force",
+		slog.Int("version", m.number), slog.String("why", why), slog.Int("dependencies", len(settings.Dependencies)), slog.String("changes", report.String()))
+	if m.number == 1 {
+		for _, d := range settings.Dependencies {
+			for _, p := range d.Policies {
+				for _, v := range p.Values {
+					m.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "setting", slog.String("path", join(join(d.Name, p.Name), v.Path)),
+						slog.String("value", v.Text), slog.String("layer", v.Origin.Layer.String()), slog.String("origin", v.Origin.String()))
+				}
+			}
+		}
+	}
+	for _, f := range Lint(settings) {
+		if key := f.Rule.ID + f.Path + f.Message; !f.Waived && !m.known[key] {
+			m.known[key] = true
+			m.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "lint", slog.String("rule", f.Rule.ID), slog.String("path", f.Path),
+				slog.String("origin", f.Origin.String()), slog.String("message", f.Message), slog.String("fix", f.Rule.Fix))
+		}
+	}
+}
+
+// swapLocked makes the pipelines what the settings say.
+func (m *Manager) swapLocked(ctx context.Context, settings *Settings) (Report, error) {
+	reg := m.cfg.Registry
+	var report Report
+	var updates []prepared
+	var made []string
+	var errs []error
+	named := map[string]bool{}
+	for _, d := range settings.Dependencies {
+		named[d.Name] = true
+		specs := d.Specs()
+		if m.cfg.Code != nil {
+			specs = append(specs, m.cfg.Code(d.Name)...)
+		}
+		if _, ok := reg.Get(d.Name); ok && m.owned[d.Name] {
+			u, err := reg.Prepare(d.Name, specs...)
+			if err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			r := DependencyReport{Name: d.Name, Policies: u.Replacements}
+			if slices.ContainsFunc(u.Replacements, func(p policy.Replacement) bool { return p.Change != policy.ChangeKept }) {
+				r.Change = policy.ChangeResized
+				updates = append(updates, prepared{u, d.Name, specs})
+			}
+			report.Dependencies = append(report.Dependencies, r)
+			continue
+		}
+		if _, err := reg.New(d.Name, specs...); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		made = append(made, d.Name)
+		report.Dependencies = append(report.Dependencies, DependencyReport{Name: d.Name, Change: policy.ChangeAdded})
+	}
+	if len(errs) > 0 {
+		for _, name := range made { // nobody has got hold of them
+			errs = append(errs, reg.Remove(ctx, name))
+		}
+		return Report{}, errors.Join(errs...)
+	}
+	for _, u := range updates {
+		if err := m.insist(u); err != nil { //nolint:contextcheck // what is replaced is not waited for
+			m.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "a pipeline was not changed", slog.Any("error", err))
+		}
+	}
+	for name := range m.owned {
+		if !named[name] {
+			report.Dependencies = append(report.Dependencies, DependencyReport{Name: name, Change: policy.ChangeRemoved})
+			if err := reg.Remove(ctx, name); err != nil {
+				m.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "a removed pipeline did not close in time", slog.String("dependency", name), slog.Any("error", err))
+			}
+		}
+	}
+	m.owned = named
+	slices.SortFunc(report.Dependencies, func(a, b DependencyReport) int { return cmp.Compare(a.Name, b.Name) })
+	return report, nil
+}
+
+// prepared is an update with what it was prepared from.
+type prepared struct {
+	update *policy.Update
+	name   string
+	specs  []policy.Policy
+}
+
+// insist applies an update, again if the pipeline was changed by hand since it was
+// prepared.
+func (m *Manager) insist(p prepared) error {
+	for {
+		err := p.update.Apply()
+		if !errors.Is(err, policy.ErrStale) {
+			return err
+		}
+		if p.update, err = m.cfg.Registry.Prepare(p.name, p.specs...); err != nil {
+			return err
+		}
+	}
+}
+
+// Difference is a setting that two versions do not have in common.
+type Difference struct {
+	Path     string // such as inventory.breaker.OpenFor
+	Old, New string // as they were written; empty where it was not made
+}
+
+// Diff lists the settings in which two versions differ, in the order of their paths.
+func Diff(before, after *Settings) []Difference {
+	was, is := settingsByPath(before), settingsByPath(after)
+	var list []Difference
+	for path, v := range is {
+		if was[path] != v {
+			list = append(list, Difference{path, was[path], v})
+		}
+	}
+	for path, v := range was {
+		if _, ok := is[path]; !ok {
+			list = append(list, Difference{path, v, ""})
+		}
+	}
+	slices.SortFunc(list, func(a, b Difference) int { return cmp.Compare(a.Path, b.Path) })
+	return list
+}
+
+// settingsByPath lists all settings by their paths.
+func settingsByPath(s *Settings) map[string]string {
+	all := map[string]string{}
+	for _, d := range s.Dependencies {
+		for _, p := range d.Policies {
+			path := join(d.Name, p.Name)
+			all[path] = p.Kind
+			for _, v := range p.Values {
+				all[join(path, v.Path)] = v.Text
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,150 @@
+package config
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// A Watchable is a [Source] that tells when what it would read may have changed. Watch
+// calls changed, from one goroutine at a time, until ctx ends, and then returns nil. It
+// goes on through outages of what it watches, and returns an error only if it cannot
+// begin.
+type Watchable interface {
+	Source
+
+	Watch(ctx context.Context, changed func()) error
+}
+
+// Watch reloads whenever a watchable source has changed or a signal of the configuration
+// arrives, until ctx ends; it then returns nil. The results are logged, and the registry is
+// told of them. It blocks, and ends early only if a source cannot be watched at all.
+func (m *Manager) Watch(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	changed := make(chan struct{}, 1)
+	poke := func() {
+		select {
+		case changed <- struct{}{}:
+		default: // one is waiting already
+		}
+	}
+	var signals chan os.Signal // nil never delivers
+	if len(m.cfg.Signals) > 0 {
+		signals = make(chan os.Signal, 1)
+		signal.Notify(signals, m.cfg.Signals...)
+		defer signal.Stop(signals)
+	}
+	failed := make(chan error, len(m.cfg.Sources))
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer stop()
+	for _, src := range m.cfg.Sources {
+		if w, ok := src.(Watchable); ok {
+			wg.Go(func() {
+				if err := w.Watch(ctx, poke); err != nil {
+					failed <- err
+				}
+			})
+		}
+	}
+	quiet := time.NewTimer(time.Hour)
+	quiet.Stop()
+	defer quiet.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-failed:
+			return err
+		case <-changed:
+			quiet.Reset(m.cfg.Debounce)
+		case <-signals:
+			quiet.Reset(0)
+		case <-quiet.C:
+			_, _ = m.Reload(ctx) // logged
+		}
+	}
+}
+
+// recheck is how often a file is looked at where nothing was heard of it: events get lost
+// on some file systems.
+const recheck = 30 * time.Second
+
+// Watch implements [Watchable]. It listens to the directory, not to the file, which
+// editors replace and Kubernetes swaps behind a symbolic link; what counts is whether the
+// content is another.
+func (f fileSource) Watch(ctx context.Context, changed func()) error {
+	last, _ := os.ReadFile(f.path)
+	for ctx.Err() == nil {
+		if err := f.listen(ctx, &last, changed); err != nil {
+			slog.Debug("config: watching anew", slog.String("file", f.path), slog.Any("error", err))
+		}
+		select { // the directory went away, or cannot be watched: look now and then
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+			f.look(&last, changed)
+		}
+	}
+	return nil
+}
+
+var errClosed = errors.New("the watcher has ended")
+
+func (f fileSource) listen(ctx context.Context, last *[]byte, changed func()) error {
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	dir := filepath.Dir(f.path)
+	if err := w.Add(dir); err != nil {
+		return err
+	}
+	before, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	f.look(last, changed) // what happened before it listened
+	tick := time.NewTicker(recheck)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case _, ok := <-w.Events:
+			if !ok {
+				return errClosed
+			}
+			f.look(last, changed)
+		case err, ok := <-w.Errors:
+			if !ok || err != nil {
+				return errors.Join(errClosed, err)
+			}
+		case <-tick.C:
+			f.look(last, changed)
+		}
+		if now, err := os.Stat(dir); err != nil || !os.SameFile(before, now) {
+			return errClosed // it was replaced: listen to the new one
+		}
+	}
+}
+
+// look reports a content that is not the last one. A file that is away or empty has not
+// changed yet: it is being replaced.
+func (f fileSource) look(last *[]byte, changed func()) {
+	data, err := os.ReadFile(f.path)
+	if err != nil || len(bytes.TrimSpace(data)) == 0 || bytes.Equal(data, *last) {
+		return
+	}
+	*last = data
+	changed()
+}
