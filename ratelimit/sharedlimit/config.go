@@ -70,8 +70,8 @@ type Settings struct {
 	Nodes int
 
 	// Heartbeat is the time between two heartbeats, at least 10 ms. A process that was
-	// not heard of for three of them is not counted. Zero means 1 s. It must be zero
-	// when Nodes is set.
+	// not heard of for three of them is not counted. They begin with the first call. Zero
+	// means 1 s. It must be zero when Nodes is set.
 	Heartbeat time.Duration
 
 	// LocalOnly makes the share the limit, always: no call asks the store. It only

@@ -42,6 +42,7 @@ type Limiter struct {
 	s          Settings // effective
 	store      Store
 	census     Census // nil when nothing is to be counted
+	counting   atomic.Bool
 	limits     []part
 	most       atomic.Int64 // the largest cost there can be, the burst of limits[mostOf]
 	mostOf     int
@@ -148,8 +149,6 @@ func New(kind, name string, store Store, limits []Limit, s Settings) (*Limiter, 
 	l.guard = guard
 	if c, ok := store.(Census); ok && l.s.Nodes == 0 {
 		l.census = c
-		l.running.Add(1)
-		go l.count()
 	}
 	return l, nil
 }
@@ -252,6 +251,9 @@ func (l *Limiter) take(ctx context.Context, c *policy.Call, at int64, n int) (ti
 		return ticket{}, l.refusal(policy.ReasonCost, l.mostOf, policy.Never)
 	case l.closed.Load():
 		return ticket{}, &policy.RejectedError{Policy: l.name, Reason: policy.ReasonClosed, Err: policy.ErrClosed}
+	}
+	if l.census != nil && !l.counting.Load() {
+		l.startCounting() //nolint:contextcheck // it outlives the call
 	}
 	e := l.entry(ctx, c)
 	switch {

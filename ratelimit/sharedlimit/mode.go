@@ -105,6 +105,17 @@ func (l *Limiter) probe() {
 	}
 }
 
+// startCounting begins to count the processes, with the first call: a limit that was made for
+// a pipeline which was refused then has nothing to be closed.
+func (l *Limiter) startCounting() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.stopped && !l.counting.Swap(true) {
+		l.running.Add(1)
+		go l.count()
+	}
+}
+
 // count keeps the number of processes up to date.
 func (l *Limiter) count() {
 	defer l.running.Done()
@@ -152,7 +163,7 @@ func (l *Limiter) Close(ctx context.Context) error {
 			l.returnTokens(ctx, e, n)
 		})
 	}
-	if l.census != nil {
+	if l.counting.Load() {
 		tctx, cancel := context.WithTimeout(ctx, l.s.Timeout)
 		_ = l.census.Leave(tctx) // others find out by themselves, only later
 		cancel()

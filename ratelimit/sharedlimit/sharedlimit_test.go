@@ -278,6 +278,7 @@ func TestSharesFollowTheNodes(t *testing.T) {
 		f := counting{newFake(t, hourly, 12)}
 		f.nodes = 3
 		l := live(t, f, hourly, 12, sharedlimit.Settings{LocalOnly: true})
+		require.NoError(t, l.Wait(key("first"), 1))
 		synctest.Wait()
 		take := func(k string) (n int) {
 			for l.Wait(key(k), 1) == nil {
