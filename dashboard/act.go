@@ -118,6 +118,9 @@ type change struct {
 	undo  func(note string) error // nil when it cannot be taken back
 	ends  time.Time               // when undo is called by itself; zero when the policy sees to it
 	over  time.Time               // when the policy ends it itself; zero for never or for ends
+
+	values, base map[string]float64 // of set: what was set, and what was there before; those that still count
+	mode         bool               // of shadow and enforce
 }
 
 // hand does what is done by hand, and keeps the books.
@@ -373,18 +376,19 @@ func (h *hand) act(a *Action, who, remote string, now time.Time) (AuditEntry, er
 		t.commander.Reset()
 		h.forget(a)
 	case actSet:
-		if c.undo, err = set(t.control.Tunable, a.Values); err != nil {
+		if c.values, c.base, err = h.set(t.control.Tunable, a); err != nil {
 			return AuditEntry{}, refuse(http.StatusBadRequest, "%s", clean(err.Error(), 2*maxText))
 		}
-		c.ends = c.entry.Ends
+		c.undo, c.ends = setBack(t.control.Tunable, c.values, c.base), c.entry.Ends
 	case actShadow, actEnforce:
 		shadow := a.Action == actShadow
 		if err := t.pipe.SetShadow(a.Policy, shadow); err != nil {
 			return AuditEntry{}, refuse(http.StatusBadRequest, "%s", clean(err.Error(), 2*maxText))
 		}
-		if t.snap.Shadow != shadow {
+		// Of two modes the second switch goes back to the first, and nothing is in force.
+		if t.snap.Shadow != shadow && !h.forgetMode(a) {
 			c.undo = switchBack(t.pipe, a.Policy, shadow)
-			c.ends = c.entry.Ends
+			c.ends, c.mode = c.entry.Ends, true
 		}
 	}
 	return h.keep(c, a), nil
@@ -397,30 +401,55 @@ func release(c policy.Commander) func(string) error {
 	}
 }
 
-// set sets values and returns what sets the old ones again, where they are still as they
-// were set.
-func set(t policy.Tunable, values map[string]float64) (undo func(string) error, err error) {
-	old := map[string]float64{}
+// set sets values. What was set by hand before is replaced: its end and its undoing would
+// otherwise bring back a value that was itself set by hand. So the change that it returns
+// knows the values from before the first of them.
+func (h *hand) set(t policy.Tunable, a *Action) (values, base map[string]float64, err error) {
+	values, base = map[string]float64{}, map[string]float64{}
+	now := map[string]float64{}
 	for _, s := range t.Settings() {
-		if _, ok := values[s.Name]; ok {
-			old[s.Name] = s.Value
+		now[s.Name] = s.Value
+	}
+	if err := t.Tune(a.Values); err != nil {
+		return nil, nil, fmt.Errorf("setting: %w", err)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for name, v := range a.Values {
+		values[name], base[name] = v, now[name]
+		for i := range h.inForce {
+			c := &h.inForce[i]
+			if old, ok := c.values[name]; ok && c.about(a) {
+				if same(old, now[name]) { // nobody else has changed it since
+					base[name] = c.base[name]
+				}
+				delete(c.values, name)
+			}
 		}
 	}
-	if err := t.Tune(values); err != nil {
-		return nil, fmt.Errorf("setting: %w", err)
-	}
+	h.inForce = slices.DeleteFunc(h.inForce, func(c change) bool { return c.values != nil && len(c.values) == 0 })
+	return values, base, nil
+}
+
+// about reports whether a change is one of the policy of an action.
+func (c *change) about(a *Action) bool {
+	return c.entry.Dependency == a.Dependency && c.entry.Policy == a.Policy
+}
+
+// setBack sets the values of before, where they are still as they were set.
+func setBack(t policy.Tunable, values, base map[string]float64) func(string) error {
 	return func(string) error {
 		back := map[string]float64{}
 		for _, s := range t.Settings() {
 			if v, ok := values[s.Name]; ok && same(s.Value, v) {
-				back[s.Name] = old[s.Name]
+				back[s.Name] = base[s.Name]
 			}
 		}
 		if len(back) == 0 {
 			return nil // a reload, or somebody else, has set others
 		}
 		return t.Tune(back)
-	}, nil
+	}
 }
 
 // same compares values that may have gone through a rate and back.
@@ -467,6 +496,16 @@ func (h *hand) forget(a *Action) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.dropLocked(a)
+}
+
+// forgetMode drops the switch of a gate's mode that is in force. It reports false when
+// there is none.
+func (h *hand) forgetMode(a *Action) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := len(h.inForce)
+	h.inForce = slices.DeleteFunc(h.inForce, func(c change) bool { return c.mode && c.about(a) })
+	return len(h.inForce) < n
 }
 
 // dropLocked drops the commands of a breaker. It requires that h.mu is held.
@@ -633,8 +672,11 @@ func (d *Dashboard) offers(pipe *policy.Pipeline, v Viewer) map[string]*Offers {
 				o.Settings = append(o.Settings, Setting{clean(s.Name, maxText), finite(s.Value), s.Least, s.Most, s.Whole, s.Unit})
 			}
 		}
-		if c.Gate {
-			o.Actions = append(o.Actions, map[bool]string{true: actEnforce, false: actShadow}[c.Shadow])
+		switch {
+		case c.Shadow && c.Gate:
+			o.Actions = append(o.Actions, actEnforce)
+		case c.Gate && c.Commander == nil && c.Keyed == nil: // a breaker observes, which says so in its state
+			o.Actions = append(o.Actions, actShadow)
 		}
 		if len(o.Actions) > 0 {
 			all[c.Name] = o

@@ -423,6 +423,18 @@ func TestActions(t *testing.T) {
 		}
 		time.Sleep(40 * time.Second)
 		assert.Equal(t, 6, state("bulkhead").Bulkhead.Limit)
+		// Of two changes of one value the second knows what was there before the first.
+		first := done(`{"dependency":"inventory","policy":"bulkhead","action":"set","values":{"Limit":4},"seconds":600,"why":"too much"}`)
+		done(`{"dependency":"inventory","policy":"bulkhead","action":"set","values":{"Limit":5},"seconds":30,"why":"a bit more"}`)
+		assert.Equal(t, http.StatusNotFound, post(t, d, "/api/undo", fmt.Sprintf(`{"id":%d,"why":"x"}`, first.ID)).Code)
+		assert.Equal(t, 5, state("bulkhead").Bulkhead.Limit)
+		time.Sleep(32 * time.Second)
+		assert.Equal(t, 6, state("bulkhead").Bulkhead.Limit)
+		// Switched and switched back by hand: nothing is in force.
+		done(`{"dependency":"inventory","policy":"bulkhead","action":"shadow","seconds":600,"why":"x"}`)
+		done(`{"dependency":"inventory","policy":"bulkhead","action":"enforce","seconds":600,"why":"x"}`)
+		assert.Empty(t, read[dashboard.Events](t, d, "/api/events").InForce)
+		assert.False(t, state("bulkhead").Shadow)
 		// Shadow mode, and what Close does about it.
 		done(`{"dependency":"inventory","policy":"ratelimit","action":"shadow","seconds":3600,"why":"let them through"}`)
 		assert.True(t, state("ratelimit").Shadow)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -32,6 +33,10 @@ var browser context.Context
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
+	flag.Parse()
+	if testing.Short() {
+		return 0 // minutes of a browser are not for a quick check
+	}
 	if _, err := os.Stat(chromium); err != nil {
 		fmt.Fprintln(os.Stderr, "no "+chromium+": the tests with a browser are left out")
 		return 0
@@ -66,6 +71,7 @@ var errSick = errors.New("dial tcp 10.0.0.7:8080: connection refused (GET http:/
 type world struct {
 	registry *policy.Registry
 	url      string
+	srv      *httptest.Server
 	sick     sync.Map // names of the dependencies that fail
 	stop     chan struct{}
 	calls    sync.WaitGroup
@@ -107,7 +113,7 @@ func newWorld(t *testing.T, cfg dashboard.Config) *world {
 	mux := http.NewServeMux()
 	mux.Handle("/breakwater/", d)
 	srv := httptest.NewServer(mux)
-	w.url = srv.URL + "/breakwater/"
+	w.url, w.srv = srv.URL+"/breakwater/", srv
 	t.Cleanup(func() {
 		close(w.stop)
 		w.calls.Wait()

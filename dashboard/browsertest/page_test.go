@@ -88,7 +88,7 @@ func TestIncident(t *testing.T) {
 			if i%2 == 0 { // one click, or one key
 				p.click(`details[data-question="` + q.id + `"] summary`)
 			} else {
-				p.do(chromedp.KeyEvent(strconv.Itoa((i+1)%10)))
+				p.do(chromedp.KeyEvent(strconv.Itoa((i + 1) % 10)))
 			}
 			p.await(`document.querySelector('details[data-question="` + q.id + `"][open]')`)
 			p.await(`/` + strings.ReplaceAll(q.want, "/", `\/`) + `/.test(document.querySelector('details[data-question="` + q.id + `"]').innerText.replace(/\s+/g, " "))`)
@@ -154,6 +154,12 @@ func TestIncident(t *testing.T) {
 		p.await(`!document.querySelector("dialog")`)
 		require.Eventually(t, func() bool { return w.breakerOf(t, "inventory").State != "forced_closed" }, 5*time.Second, 20*time.Millisecond)
 		assert.Contains(t, p.text(`section[aria-label="Audit log"]`), "ann")
+	})
+	t.Run("it connects again", func(t *testing.T) {
+		p := &tab{t, p.ctx}
+		js[bool](p, `window.modes = [], new MutationObserver(() => modes.push(document.querySelector(".mode").className)).observe(document.querySelector(".mode"), {attributes: true}), true`)
+		w.srv.CloseClientConnections()
+		p.await(`modes.some(m => /connecting/.test(m)) && document.querySelector(".mode.live")`)
 	})
 	t.Run("search", func(t *testing.T) {
 		p := &tab{t, p.ctx}
@@ -232,4 +238,14 @@ func TestFleet(t *testing.T) {
 	p := open(t, w.url, 1400, 900)
 	p.await(`/1 of 500 dependencies is in trouble/.test(document.querySelector(".verdict")?.innerText) && /catalogue/.test(document.querySelector(".cards li:first-child h3")?.innerText)`)
 	t.Logf("the worst of 500 is seen after %s", time.Since(began).Round(time.Millisecond))
+
+	// A name is text, whatever it looks like, and can be followed.
+	const name = `<img src=x onerror="window.ran=1">/'&#?%2F`
+	_, err := w.registry.New(name, breaker.Config{})
+	require.NoError(t, err)
+	p.fill("#search", "onerror")
+	p.await(`document.querySelector(".cards li h3")?.innerText == ` + quote(name))
+	p.click(".cards li h3 a")
+	p.await(`document.querySelector(".verdict .name")?.innerText == ` + quote(name) + ` && document.querySelector(".machine")`)
+	assert.Zero(t, js[int](p, `document.querySelectorAll("main img").length + (window.ran ?? 0)`))
 }

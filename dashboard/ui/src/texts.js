@@ -107,7 +107,7 @@ export const t = {
   undoTitle: "Undo a change",
   endsAt: (x) => `ends at ${x}`,
   actions: {
-    force_open: "Force open", force_closed: "Force closed", observe: "Only watch (breaker)", release: "End the command",
+    force_open: "Force open", force_closed: "Force closed", observe: "Only watch", release: "End the command",
     reset: "Reset", set: "Change a limit", shadow: "Only watch", enforce: "Enforce again",
   },
   actOn: (action, policy, dep) => `${action}: ${policy} of ${dep}`,
