@@ -70,7 +70,7 @@ func TestCaseB22KeyWithoutTTL(t *testing.T) {
 		}
 		require.False(t, allow(l))
 		assert.Empty(t, withoutEnd(t, c))
-		eventually(t, 1100*time.Millisecond, "served again within a window, or the two that a sliding one weighs", func() bool { return allow(l) })
+		eventually(t, 2*time.Second, "served again within a window, or the two that a sliding one weighs", func() bool { return allow(l) })
 
 		last := time.Hour
 		for allow(l) {
@@ -358,21 +358,21 @@ func TestCaseB26StoreAway(t *testing.T) {
 		t.Run("local/"+name, func(t *testing.T) {
 			t.Parallel()
 			l := away(t, sharedlimit.LocalShare)
+			start := time.Now()
 			for range 5 {
 				require.NoError(t, decide(t, l))
 			}
 			// The store is not asked any more, but by probes.
 			assert.Equal(t, policy.SharedModeLocal, shared(l).Mode)
-			trips, passed, start := shared(l).RoundTrips, 5, time.Now()
+			trips, passed, asked := shared(l).RoundTrips, 5, time.Now()
 			for range 100 {
 				if allow(l) {
 					passed++
 				}
 			}
-			took := time.Since(start)
-			assert.LessOrEqual(t, shared(l).RoundTrips-trips, uint64(took/(250*time.Millisecond))+1)
+			assert.LessOrEqual(t, shared(l).RoundTrips-trips, uint64(time.Since(asked)/(250*time.Millisecond))+1)
 			assert.GreaterOrEqual(t, passed, 25, "a quarter of 100")
-			assert.LessOrEqual(t, float64(passed), 25+25*(took.Seconds()+0.3)+1)
+			assert.LessOrEqual(t, float64(passed), 25+25*time.Since(start).Seconds())
 		})
 	}
 

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -42,7 +41,7 @@ func load(tb testing.TB, perSecond int, nodes ...*sharedlimit.Limiter) *fleet {
 		const each = 4
 		for range each {
 			f.wg.Add(1)
-			go f.node(n, time.Duration(each*10*int(time.Second)/(perSecond*uneven[i])))
+			go f.node(n, each*10*time.Second/time.Duration(perSecond*uneven[i]))
 		}
 	}
 	tb.Cleanup(f.end)
@@ -229,7 +228,7 @@ func TestFrozenServer(t *testing.T) {
 	l := limiter(t, cfg)
 	require.True(t, allow(l))
 
-	s.signal(t, syscall.SIGSTOP)
+	s.signal(t, "STOP")
 	frozen := time.Now()
 	slow := 0
 	for shared(l).Mode == policy.SharedModeShared {
@@ -262,6 +261,6 @@ func TestFrozenServer(t *testing.T) {
 	}
 	assert.LessOrEqual(t, passed, 25+25*11)
 
-	s.signal(t, syscall.SIGCONT)
+	s.signal(t, "CONT")
 	eventually(t, time.Second, "shared again", func() bool { return shared(l).Mode == policy.SharedModeShared })
 }

@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"syscall"
 	"testing"
 	"time"
 
@@ -59,7 +58,6 @@ func (s *server) start(tb testing.TB) {
 	require.NoError(tb, err)
 	args := append([]string{"--bind", "127.0.0.1", "--port", port, "--dir", s.dir, "--save", "", "--appendonly", "no", "--daemonize", "no", "--logfile", filepath.Join(s.dir, "log")}, s.args...)
 	s.cmd = exec.Command(bin, args...) //nolint:noctx // stopped by its id, after the test's context has ended
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	require.NoError(tb, s.cmd.Start())
 	c := redis.NewClient(&redis.Options{Addr: s.addr})
 	defer c.Close()
@@ -80,9 +78,10 @@ func (s *server) stop() {
 	}
 }
 
-func (s *server) signal(tb testing.TB, sig os.Signal) {
+// signal sends a signal by name, such as STOP.
+func (s *server) signal(tb testing.TB, name string) {
 	tb.Helper()
-	require.NoError(tb, s.cmd.Process.Signal(sig))
+	require.NoError(tb, exec.CommandContext(tb.Context(), "kill", "-"+name, strconv.Itoa(s.cmd.Process.Pid)).Run())
 }
 
 // client returns a client as the docs recommend it, closed in the end.

@@ -184,7 +184,7 @@ func New(name string, cfg Config) (*sharedlimit.Limiter, error) {
 	cfg.Limits = append([]Limit(nil), cfg.Limits...)
 	limits := make([]sharedlimit.Limit, len(cfg.Limits))
 	for i, l := range cfg.Limits {
-		limits[i] = sharedlimit.Limit{Name: l.name(), Rate: l.Rate, Burst: l.burst(), MaxCost: math.MaxUint32}
+		limits[i] = sharedlimit.Limit{Name: l.name(), Rate: l.Rate, Burst: l.burst(), MaxCost: int(min(int64(math.MaxUint32), math.MaxInt))}
 		if l.KeyEntry != "" {
 			if limits[i].KeyOf = l.KeyOf; l.KeyOf == nil {
 				limits[i].KeyOf = sharedlimit.ByKey

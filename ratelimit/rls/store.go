@@ -43,7 +43,7 @@ func (s *store) Take(ctx context.Context, r *sharedlimit.Request) (sharedlimit.G
 	req := &ratelimitv3.RateLimitRequest{
 		Domain:      s.domain,
 		Descriptors: make([]*common.RateLimitDescriptor, len(s.limits)),
-		HitsAddend:  uint32(min(r.Least, math.MaxUint32)), //nolint:gosec // it fits
+		HitsAddend:  uint32(min(int64(r.Least), math.MaxUint32)), //nolint:gosec // it fits
 	}
 	for i := range s.limits {
 		req.Descriptors[i] = s.limits[i].descriptor(r.Keys[i])

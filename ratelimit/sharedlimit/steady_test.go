@@ -31,7 +31,7 @@ func TestLeasesAtASteadyRate(t *testing.T) {
 				for _, share := range []int{7, 1, 1, 1} {
 					l := live(t, f, ratelimit.PerSecond(rate), burst, sharedlimit.Settings{Nodes: 4, LeaseFor: 500 * time.Millisecond})
 					nodes = append(nodes, l)
-					interval := time.Duration(10 * int(time.Second) / (demand * share))
+					interval := 10 * time.Second / time.Duration(demand*share)
 					wg.Go(func() {
 						for time.Since(start) < 6*time.Second {
 							ok := allow(l)

@@ -201,7 +201,7 @@ func leases(addr string, demand int) error {
 	const warm, length = time.Second, 6 * time.Second
 	start := time.Now()
 	for i, l := range nodes {
-		interval := time.Duration(10 * int(time.Second) / (demand * shares[i]))
+		interval := 10 * time.Second / time.Duration(demand*shares[i])
 		wg.Go(func() {
 			for next := start; next.Sub(start) < length; next = next.Add(interval) {
 				for time.Now().Before(next) {
