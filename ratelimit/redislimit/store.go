@@ -154,10 +154,14 @@ func (s *store) Take(ctx context.Context, r *sharedlimit.Request) (sharedlimit.G
 	case len(v) != 4:
 		return sharedlimit.Grant{}, fmt.Errorf("redislimit: the script answered with %d numbers", len(v))
 	}
-	return sharedlimit.Grant{
+	g := sharedlimit.Grant{
 		Tokens: int(v[0]), Limit: int(max(v[1]-1, 0)),
 		RetryAfter: micros(v[2]), Expires: micros(v[3]),
-	}, nil
+	}
+	if slices.ContainsFunc(s.kinds, func(k kind) bool { return k != bucket }) {
+		g.Ends = g.Expires
+	}
+	return g, nil
 }
 
 // micros returns a number of microseconds, as far as it goes.

@@ -139,7 +139,11 @@ func (l *Limiter) lease(ctx context.Context, e *entry, want, least int, use bool
 		rest -= least
 		e.spent += least
 	}
-	e.add(rest, sent+min(int64(g.Expires), int64(l.s.LeaseFor)))
+	life := l.s.LeaseFor
+	if g.Ends > 0 {
+		life = min(life, g.Ends)
+	}
+	e.add(rest, sent+int64(life))
 	l.sweepLater()
 	return e.until, nil
 }

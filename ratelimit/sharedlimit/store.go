@@ -62,4 +62,8 @@ type Grant struct {
 	// would be full in any case, or the window ends. A token that is given back later
 	// is worth nothing.
 	Expires time.Duration
+
+	// Ends is how long the tokens can be used at all: until their window ends. Zero means
+	// that they are of no window.
+	Ends time.Duration
 }
