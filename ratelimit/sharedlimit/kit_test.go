@@ -18,6 +18,7 @@ import (
 type fake struct {
 	buckets *ratelimit.Buckets
 	burst   int
+	expires time.Duration
 
 	mu     sync.Mutex
 	err    error
@@ -36,7 +37,7 @@ func newFake(tb testing.TB, rate ratelimit.Rate, burst int) *fake {
 	tb.Helper()
 	b, err := ratelimit.NewKeyed("", ratelimit.Keyed{Rate: rate, Burst: burst})
 	require.NoError(tb, err)
-	return &fake{buckets: b, burst: burst}
+	return &fake{buckets: b, burst: burst, expires: time.Hour}
 }
 
 func (f *fake) Take(ctx context.Context, r *sharedlimit.Request) (sharedlimit.Grant, error) {
@@ -63,7 +64,7 @@ func (f *fake) Take(ctx context.Context, r *sharedlimit.Request) (sharedlimit.Gr
 	if after, ok := f.buckets.Take(now, r.Keys[0], n); !ok {
 		return sharedlimit.Grant{RetryAfter: after}, nil
 	}
-	return sharedlimit.Grant{Tokens: n, Expires: time.Hour}, nil
+	return sharedlimit.Grant{Tokens: n, Expires: f.expires}, nil
 }
 
 func wait(ctx context.Context, d time.Duration) error {

@@ -24,6 +24,7 @@ func TestLeasesAtASteadyRate(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const rate, burst = 6000, 600
 				f := newFake(t, ratelimit.PerSecond(rate), burst)
+				f.expires = 20 * time.Millisecond // a bucket that is nearly full
 				var asked, passed atomic.Int64
 				var wg sync.WaitGroup
 				start := time.Now()
