@@ -14,9 +14,17 @@ import (
 // each keeps its own gate and its own counters, under its own name; those that have none
 // are called "fallback-1" and so on, by their place in the chain.
 //
-// Chains nest. The list may be empty: nothing answers then.
+// Chains nest, and are then one. The list may be empty: nothing answers then.
 func Chain[T any](fallbacks ...policy.Fallback[T]) policy.Fallback[T] {
-	return chain[T]{slices.Clone(fallbacks)}
+	var list []policy.Fallback[T]
+	for _, fb := range fallbacks {
+		if c, ok := fb.(chain[T]); ok {
+			list = append(list, c.list...) // one of its own names would be that of another
+		} else {
+			list = append(list, fb)
+		}
+	}
+	return chain[T]{list}
 }
 
 type chain[T any] struct{ list []policy.Fallback[T] }
@@ -28,9 +36,6 @@ func (c chain[T]) Fallbacks() []policy.Fallback[T] {
 		list[i] = fb
 		if fb == nil || isNilPointer(fb) {
 			continue // whoever is handed the chain says so
-		}
-		if _, ok := fb.(chain[T]); ok {
-			continue
 		}
 		if part, _ := fb.BuildPolicy(); part.Name == "" {
 			list[i] = named[T]{fb, fmt.Sprintf("%s-%d", kind, i+1)}

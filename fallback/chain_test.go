@@ -49,10 +49,25 @@ func TestChainCountsEachUnderItsName(t *testing.T) {
 				counts[ps.Name] = *ps.Fallback
 			}
 			assert.Equal(t, map[string]policy.FallbackSnapshot{
-				"never": {}, "fallback-2": {Failed: 1}, "fallback-1": {Served: 1}, "fallback-4": {},
+				"never": {}, "fallback-2": {Failed: 1}, "fallback-3": {Served: 1}, "fallback-4": {},
 			}, counts)
 		})
 	}
+}
+
+// The names of a chain in a chain are not those of its neighbours.
+func TestChainOfChains(t *testing.T) {
+	t.Parallel()
+	none := fallback.Func(func(context.Context, policy.FailedCall) (int, error) { return 0, errDown })
+	p := newPipeline(t, fallback.Chain(fallback.Chain(none, fallback.Chain(none)), none, fallback.Chain[int]()))
+	_, err := policy.Do(t.Context(), p, func(context.Context) (int, error) { return 0, errDown })
+	require.ErrorIs(t, err, errDown)
+	var names []string
+	for _, ps := range p.Snapshot().Policies {
+		names = append(names, ps.Name)
+		assert.Equal(t, uint64(1), ps.Fallback.Failed)
+	}
+	assert.Equal(t, []string{"fallback-1", "fallback-2", "fallback-3"}, names)
 }
 
 func TestChainAsOne(t *testing.T) {

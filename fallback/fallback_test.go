@@ -69,6 +69,8 @@ func TestHandlesByDefault(t *testing.T) {
 func TestConfigValidate(t *testing.T) {
 	t.Parallel()
 	fn := func(context.Context, policy.FailedCall) (stock, error) { return stock{}, nil }
+	permits, err := bulkhead.New("", bulkhead.Semaphore{})
+	require.NoError(t, err)
 	tests := []struct {
 		name string
 		fb   policy.Fallback[stock]
@@ -84,7 +86,7 @@ func TestConfigValidate(t *testing.T) {
 			name: "both", fb: fallback.Config[stock]{Name: "default", Func: fn, Value: stock{Count: 1}},
 			want: "inventory.default.Value: want no Value beside a Func, which makes the answer",
 		},
-		{name: "gate", fb: fallback.Config[stock]{Gate: &bulkhead.Permits{}, Timeout: time.Second, AfterCancel: true}},
+		{name: "gate", fb: fallback.Config[stock]{Gate: permits, Timeout: time.Second, AfterCancel: true}},
 		{name: "nil gate", fb: fallback.Config[stock]{Gate: (*bulkhead.Permits)(nil)}, want: "inventory.fallback.Gate: want a gate, not a nil pointer to one"},
 		{name: "timeout", fb: fallback.Config[stock]{Timeout: -1}, want: "inventory.fallback.Timeout: -1ns: at least 0 (0 is no bound)"},
 	}
