@@ -67,3 +67,19 @@ func TestReloadOfWorkers(t *testing.T) {
 		require.NoError(t, p.Close(t.Context()))
 	})
 }
+
+// A live pool that an update keeps is closed with its pipeline.
+func TestReloadOfALivePool(t *testing.T) {
+	t.Parallel()
+	w, err := bulkhead.NewPool("", bulkhead.Pool{Workers: 1})
+	require.NoError(t, err)
+	p, err := policy.New("dep", w)
+	require.NoError(t, err)
+	assert.Equal(t, "pool: kept", reloadOf(t, p, w))
+	require.NoError(t, policy.Run(t.Context(), p, func(context.Context) error { return nil }))
+	require.NoError(t, p.Close(t.Context()))
+	other, err := policy.New("dep", w)
+	require.NoError(t, err)
+	err = policy.Run(t.Context(), other, func(context.Context) error { return nil })
+	require.ErrorIs(t, err, policy.ErrClosed)
+}

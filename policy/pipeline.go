@@ -123,6 +123,8 @@ func New(name string, policies ...Policy) (*Pipeline, error) {
 			p.observers = append(p.observers, part.Observer)
 		case part.Tracer != nil:
 			p.tracer = part.Tracer
+		case part.Derived:
+			p.derived = 1 // a registry counts on
 		}
 	}
 	p.plan.Store(pl)
@@ -179,7 +181,7 @@ func (p *Pipeline) build(policies []Policy) ([]Part, error) {
 			if !isLabel(part.Name) {
 				errs = append(errs, badName(p.name, part))
 			}
-			part.spec = pol
+			part.spec = specOf(pol)
 			parts = append(parts, part)
 		}
 	}
@@ -268,7 +270,6 @@ func (p *Pipeline) assemble(parts []Part) (*plan, error) {
 			pl.classifiers = append(pl.classifiers, part.Classify)
 		case part.Derived:
 			once(part, "derived")
-			p.derived = 1 // a registry counts on
 		case part.Foreign != nil:
 			pl.foreign = append(pl.foreign, part.Foreign)
 		case part.Fallback != nil:

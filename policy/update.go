@@ -133,13 +133,18 @@ func (u *Update) Apply() error {
 			s.cancels = p.subscribe(u.pl, s.to.OnEvent)
 		}
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel() // close them, and do not wait for what they still run
 	for _, c := range p.retired {
-		_ = c.Close(ctx)
+		closeNow(c)
 	}
 	p.retired = u.gone
 	return nil
+}
+
+// closeNow closes c, and does not wait for what it still runs.
+func closeNow(c Closer) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = c.Close(ctx)
 }
 
 // live returns what of a part is alive: the object that keeps its state.
@@ -160,8 +165,12 @@ func (p *Part) live() any {
 	}
 }
 
-// goOn puts the live object of an earlier part into this one.
+// goOn puts the live object of an earlier part into this one. What was made for this one
+// is closed, since nobody will use it.
 func (p *Part) goOn(old *Part) {
+	if c, ok := p.live().(Closer); ok && !same(c, old.live()) && !same(c, p.spec) {
+		closeNow(c)
+	}
 	p.Gate, p.Runner, p.Retry, p.Calls, p.Hedge, p.Budget = old.Gate, old.Runner, old.Retry, old.Calls, old.Hedge, old.Budget
 	p.Fallback, p.Guard = old.Fallback, old.Guard
 }
@@ -184,10 +193,10 @@ func (u *Update) match(part *Part) {
 	case old.Kind != part.Kind:
 		r.Change, r.Why = ChangeReset, "it was a "+old.Kind
 	case now == nil:
-		if r.Change = ChangeResized; reflect.DeepEqual(old.spec, part.spec) {
+		if r.Change = ChangeResized; alike(old.spec, part.spec) {
 			r.Change = ChangeKept
 		}
-	case same(now, next), reflect.DeepEqual(old.spec, part.spec):
+	case same(now, next), alike(old.spec, part.spec):
 		r.Change = ChangeKept
 		part.goOn(old)
 		part.Shadow = old.Shadow // it may have been switched by hand

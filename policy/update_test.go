@@ -221,3 +221,107 @@ func TestUpdateOfThePoolDuringACall(t *testing.T) {
 	assert.Equal(t, []bool{false, true, false}, pooled)
 	w.wg.Wait()
 }
+
+// turnstile is a live gate: what is in it changes while others look.
+type turnstile struct {
+	*gate
+
+	mu     sync.Mutex
+	passed int
+}
+
+func (g *turnstile) BuildPolicy() (policy.Part, error) {
+	return policy.Part{Kind: "turnstile", Gate: g}, nil
+}
+
+func (g *turnstile) Enter(ctx context.Context, a *policy.Attempt, slot int) error {
+	g.mu.Lock()
+	g.passed++
+	g.mu.Unlock()
+	return g.gate.Enter(ctx, a, slot)
+}
+
+// Of two live objects that are in the same state, the one that is handed over counts. What
+// is in them is not looked at, since calls change it.
+func TestUpdateTellsLiveObjectsApart(t *testing.T) {
+	t.Parallel()
+	a, b := &turnstile{gate: &gate{}}, &turnstile{gate: &gate{}}
+	p, err := policy.New("dep", a)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"turnstile: reset (its settings have changed)"}, replacements(prepared(t, p, b)))
+	assert.Equal(t, []string{"turnstile: kept"}, replacements(prepared(t, p, a)))
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for range 100 {
+			_ = policy.Run(t.Context(), p, func(context.Context) error { return nil })
+		}
+	})
+	for range 100 {
+		prepared(t, p, b)
+	}
+	wg.Wait()
+}
+
+// A pointer to a spec stands for what it points to at the time.
+func TestUpdateByPointer(t *testing.T) {
+	t.Parallel()
+	s := &spec{Name: "a", Limit: 1}
+	p, err := policy.New("dep", s)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"a: kept"}, replacements(prepared(t, p, s)))
+	s.Limit = 2
+	assert.Equal(t, []string{"a: resized"}, replacements(prepared(t, p, s)))
+	assert.Equal(t, []string{"a: kept"}, replacements(prepared(t, p, spec{Name: "a", Limit: 1})))
+}
+
+// made is a spec that makes a gate which has to be closed.
+type made struct {
+	Limit int
+	Open  *atomic.Int32
+}
+
+func (m made) BuildPolicy() (policy.Part, error) {
+	m.Open.Add(1)
+	return policy.Part{Kind: "made", Gate: &madeGate{&gate{limit: m.Limit}, m}}, nil
+}
+
+type madeGate struct {
+	*gate
+
+	made
+}
+
+func (*madeGate) Reload(policy.Policy) (func(), error) { return func() {}, nil }
+
+func (g *madeGate) Close(context.Context) error {
+	g.Open.Add(-1)
+	return nil
+}
+
+// What an update makes and does not need does not stay open.
+func TestUpdateClosesWhatItDoesNotNeed(t *testing.T) {
+	t.Parallel()
+	m := made{Limit: 1, Open: new(atomic.Int32)}
+	p, err := policy.New("dep", m)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"made: kept"}, replacements(prepared(t, p, m)))
+	assert.Equal(t, int32(1), m.Open.Load())
+	m.Limit = 2
+	assert.Equal(t, []string{"made: resized"}, replacements(prepared(t, p, m)))
+	assert.Equal(t, int32(1), m.Open.Load())
+	require.NoError(t, p.Close(t.Context()))
+	assert.Zero(t, m.Open.Load())
+}
+
+// An update leaves the number of a derived pipeline alone.
+func TestUpdateOfADerivedPipeline(t *testing.T) {
+	t.Parallel()
+	var r policy.Registry
+	for _, name := range []string{"a", "b"} {
+		p, err := r.New(name, policy.Derived())
+		require.NoError(t, err)
+		n := p.Snapshot().Derived
+		prepared(t, p, policy.Derived())
+		assert.Equal(t, n, p.Snapshot().Derived)
+	}
+}
