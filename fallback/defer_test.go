@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/breakwater-go/breakwater/bulkhead"
 	"github.com/breakwater-go/breakwater/fallback"
 	"github.com/breakwater-go/breakwater/policy"
 )
@@ -168,6 +169,22 @@ func TestDeferOutlivesDeadlineAndCaller(t *testing.T) {
 		_, err = policy.Do(gone, newPipeline(t, fallback.Defer[receipt]{Queue: q, AfterCancel: true}), hang)
 		require.NoError(t, err)
 		assert.Len(t, q.tasks, 2)
+	})
+}
+
+// What admits a hand-over does not end with the caller's deadline either.
+func TestDeferGateOutlivesDeadline(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		gate, err := bulkhead.New("", bulkhead.Semaphore{})
+		require.NoError(t, err)
+		q := &memory{}
+		p := newPipeline(t, fallback.Defer[receipt]{Queue: q, Gate: gate})
+		ctx, cancel := context.WithTimeout(fallback.WithTask(t.Context(), fallback.Task{Kind: "a", Key: "k"}), time.Second)
+		defer cancel()
+		_, err = policy.Do(ctx, p, func(ctx context.Context) (receipt, error) { <-ctx.Done(); return receipt{}, ctx.Err() })
+		require.NoError(t, err)
+		assert.Len(t, q.tasks, 1)
 	})
 }
 

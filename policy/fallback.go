@@ -83,7 +83,11 @@ func answer[T any](s *callState, fb Fallback[T], h *fallbackHead, f FailedCall) 
 		}
 	}()
 	if h.guard != nil {
-		permit, err := h.guard.Enter(ctx)
+		admit := ctx
+		if ctx.Err() != nil { // the caller's deadline has ended the call, and does not end its answer
+			admit = context.WithoutCancel(ctx)
+		}
+		permit, err := h.guard.Enter(admit)
 		if err != nil {
 			returned = true
 			return ans, errors.Is(err, ErrRejected), err
