@@ -824,3 +824,23 @@ func TestHedgeConcurrentSafe(t *testing.T) {
 	assert.Equal(t, uint64(8*calls), sum(snap.Calls))
 	assert.LessOrEqual(t, ran.Load(), int64(8*calls*2*3))
 }
+
+// A call whose classifier panics about an attempt that was left on its worker has ended once.
+func TestHedgePanicOfAClassifierOnAPool(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := build(t, &hedger{delay: 10 * ms, max: 1}, &worker{busy: make(chan struct{}, 3)}, policy.Timeouts{Attempt: 50 * ms},
+			policy.ClassifyErrors(func(error) policy.Kind { panic("which kind?") }))
+		end := make(chan struct{})
+		assert.Panics(t, func() {
+			_, _ = policy.Do(policy.WithCall(t.Context(), *idempotent), p, func(context.Context) (int, error) { <-end; return 0, nil })
+		})
+		close(end)
+		synctest.Wait()
+		var calls uint64
+		for _, n := range p.Snapshot().Calls {
+			calls += n
+		}
+		assert.Equal(t, uint64(1), calls)
+	})
+}

@@ -251,6 +251,7 @@ func (j *job[A, T]) leaveBehind() *Attempt {
 	c := &Attempt{
 		pipe: a.pipe, plan: a.plan, call: a.call, ctx: j.context(), number: a.number, stripe: a.stripe,
 		start: time.Duration(j.start.Load()), entered: a.entered, admitted: a.admitted, slots: a.slots,
+		racing: a.racing, hedge: a.hedge,
 	}
 	a.entered = 0
 	return c
