@@ -209,9 +209,11 @@ func badName(dependency string, part Part) error {
 	return &ConfigError{Dependency: dependency, Policy: part.Kind, Field: "Name", Value: fmt.Sprintf("%q", part.Name), Want: labelWant}
 }
 
-// isLabel reports whether a name can be a label.
+// isLabel reports whether a name can be a label. Marks that turn the direction of a text
+// around, and others that are not seen, would make one name look like another.
 func isLabel(s string) bool {
-	return s != "" && len(s) <= 128 && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
+	return s != "" && len(s) <= 128 && utf8.ValidString(s) &&
+		!strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
 // assemble checks the parts against each other and makes a plan of them.

@@ -283,7 +283,7 @@ func TestNewReportsEverythingWrong(t *testing.T) {
 	require.True(t, ok)
 	assert.Equal(t, "stock", ce.Dependency)
 
-	for _, name := range []string{"", strings.Repeat("x", 129), "a\nb", "\xff"} {
+	for _, name := range []string{"", strings.Repeat("x", 129), "a\nb", "\xff", "a\u202eb", "a\u200bb", "a\u00a0b"} {
 		_, err := policy.New(name)
 		require.Error(t, err, "name %q", name)
 		if name != "" { // an empty one is the kind

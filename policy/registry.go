@@ -19,7 +19,7 @@ type Registry struct {
 	pipelines map[string]*Pipeline
 	common    []Policy
 	watchers  map[*registryWatch]struct{}
-	derived   int // number of derived pipelines
+	derived   []bool // which numbers derived pipelines have, from 1
 	closed    bool
 
 	config    configState
@@ -64,8 +64,7 @@ func (r *Registry) New(name string, policies ...Policy) (*Pipeline, error) {
 		return nil, err
 	}
 	if p.derived > 0 {
-		r.derived++
-		p.derived = r.derived
+		p.derived = r.numberLocked()
 	}
 	if r.pipelines == nil {
 		r.pipelines = make(map[string]*Pipeline)
@@ -97,8 +96,22 @@ func (r *Registry) Remove(ctx context.Context, name string) error {
 	r.mu.Lock()
 	p := r.pipelines[name]
 	delete(r.pipelines, name)
+	if p != nil && p.derived > 0 {
+		r.derived[p.derived-1] = false
+	}
 	r.mu.Unlock()
 	return p.Close(ctx)
+}
+
+// numberLocked gives a derived pipeline the smallest number that is free.
+func (r *Registry) numberLocked() int {
+	i := slices.Index(r.derived, false)
+	if i < 0 {
+		i = len(r.derived)
+		r.derived = append(r.derived, false)
+	}
+	r.derived[i] = true
+	return i + 1
 }
 
 // Get returns the pipeline of that name.

@@ -46,7 +46,8 @@ type Snapshot struct {
 	CallLatency Latency
 
 	// Derived is the number, from 1, of a pipeline among those of its registry that
-	// were made as they were needed ([Derived]); 0 for all others.
+	// were made as they were needed ([Derived]); 0 for all others. That of one that was
+	// removed goes to the next.
 	Derived int
 
 	// Policies describes each policy, outermost first. Once the pipeline is closed

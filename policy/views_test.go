@@ -184,6 +184,25 @@ func TestRegistryNumbersDerivedPipelines(t *testing.T) {
 	assert.Equal(t, map[string]int{"b": 1, "a": 2, "own": 0}, got)
 }
 
+func TestRegistryGivesFreeNumbersAgain(t *testing.T) {
+	t.Parallel()
+	var reg policy.Registry
+	number := func(name string) int {
+		p, err := reg.New(name, policy.Derived())
+		require.NoError(t, err)
+		return p.Snapshot().Derived
+	}
+	for i, name := range []string{"a", "b", "c"} {
+		assert.Equal(t, i+1, number(name))
+	}
+	require.NoError(t, reg.Remove(t.Context(), "b"))
+	require.NoError(t, reg.Remove(t.Context(), "a"))
+	require.NoError(t, reg.Remove(t.Context(), "a"), "again")
+	assert.Equal(t, 1, number("d"))
+	assert.Equal(t, 2, number("a"))
+	assert.Equal(t, 4, number("e"))
+}
+
 func TestRegistryTellsOfItsConfiguration(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -82,6 +82,7 @@ func TestKindsValidate(t *testing.T) {
 		{lane(func(l *ratelimit.LaneConfig) { l.Name = "a" }), "Lanes[1].Name Lanes[1].YieldTo"},
 		{lane(func(l *ratelimit.LaneConfig) { l.Name = string([]byte{0xff}) }), "Lanes[1].Name"},
 		{lane(func(l *ratelimit.LaneConfig) { l.Name = "two\nlines" }), "Lanes[1].Name"},
+		{lane(func(l *ratelimit.LaneConfig) { l.Name = "turned\u202earound" }), "Lanes[1].Name"},
 		{lane(func(l *ratelimit.LaneConfig) { l.Name = strings.Repeat("x", 129) }), "Lanes[1].Name"},
 		{lane(func(l *ratelimit.LaneConfig) { l.Name = "Straße 7" }), ""},
 		{lane(func(l *ratelimit.LaneConfig) { l.YieldTo = "b" }), "Lanes[1].YieldTo"},

@@ -109,7 +109,8 @@ const labelWant = "want at most 128 bytes of printable UTF-8: it is a label of m
 
 // isLabel reports whether a name that is not empty can be a label.
 func isLabel(s string) bool {
-	return len(s) <= 128 && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
+	return len(s) <= 128 && utf8.ValidString(s) &&
+		!strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
 func (f *faults) err() error { return errors.Join(f.errs...) }
