@@ -34,7 +34,8 @@ type CollectorConfig struct {
 
 	// MaxDerived is the number of derived pipelines ([policy.Derived]), from the first
 	// that was made, which are dependencies of their own; the others together are the
-	// dependency "other". Zero means 100.
+	// dependency "other". A place is free again when its pipeline is removed. Zero
+	// means 100.
 	MaxDerived int
 
 	// Tracer is where exemplars come from: of calls that it records, the trace IDs are

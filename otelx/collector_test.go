@@ -81,7 +81,7 @@ func TestCollectorShowsEverything(t *testing.T) {
 		var reg policy.Registry
 		policies, refuse := everyPolicy()
 		p := add(t, &reg, "inventory", policies...)
-		c := collector(t, &reg, otelx.CollectorConfig{})
+		c := collector(t, &reg, otelx.CollectorConfig{MaxSeries: -1})
 
 		lasting := func(d time.Duration, err error) func(context.Context) (string, error) {
 			return func(context.Context) (string, error) { time.Sleep(d); return "", err }
@@ -120,6 +120,9 @@ func TestCollectorIsRightBeforeTheFirstCall(t *testing.T) {
 		`breakwater_rejections_total{dependency="inventory",policy="bulkhead",reason="wait"} 0`,
 		`breakwater_rejections_total{dependency="inventory",policy="breaker",reason="open"} 0`,
 		`breakwater_rejections_total{dependency="inventory",policy="breaker",reason="probes"} 0`,
+		`breakwater_rejections_total{dependency="inventory",policy="breaker",reason="forced"} 0`,
+		`breakwater_retry_stops_total{dependency="inventory",policy="retry",stop="budget"} 0`,
+		`breakwater_retry_stops_total{dependency="inventory",policy="retry",stop="hop"} 0`,
 		`breakwater_fallbacks_total{dependency="inventory",policy="stale",result="served"} 0`,
 		`breakwater_attempt_duration_seconds_count{dependency="inventory"} 0`,
 		`breakwater_breaker_state{dependency="inventory",policy="breaker",state="open"} 1`,
@@ -224,6 +227,7 @@ func TestCollectorKeepsShadowGatesApart(t *testing.T) {
 breakwater_gate_info{dependency="dep",kind="ratelimit",mode="shadow",policy="ratelimit"} 1
 # HELP breakwater_shadow_rejections_total Attempts that a gate in shadow mode would have refused.
 # TYPE breakwater_shadow_rejections_total counter
+breakwater_shadow_rejections_total{dependency="dep",policy="ratelimit",reason="cost"} 0
 breakwater_shadow_rejections_total{dependency="dep",policy="ratelimit",reason="rate"} 1
 `), "breakwater_rejections_total", "breakwater_shadow_rejections_total", "breakwater_gate_info"))
 }

@@ -124,7 +124,7 @@ func newFamilies() *families {
 	f.retries = pipeline("retries_total", "retries", counter, "{attempt}", vital, "Attempts after the first one of their call.")
 	f.panics = pipeline("panics_total", "panics", counter, "{attempt}", plain, "Attempts that ended in a panic or ended their goroutine.")
 	f.discarded = pipeline("discarded_total", "discarded", counter, "{outcome}", trivial, "Outcomes that a policy ignored because they came too late.")
-	f.abandoned = pipeline("abandoned_total", "abandoned", counter, "{response}", detail, "Responses whose body nobody closed.")
+	f.abandoned = pipeline("abandoned_total", "abandoned", counter, "{response}", vital, "Responses whose body nobody closed.")
 	f.duration = pipeline("attempt_duration_seconds", "attempt.duration", distribution, "s", plain, "Durations of attempts that ran, without the time they waited in the pipeline.")
 	f.callDuration = pipeline("call_duration_seconds", "call.duration", distribution, "s", plain, "Durations of calls that returned after an attempt that ran, with waits, retries and fallback.")
 
@@ -153,10 +153,10 @@ func (f *families) ofBreakers(of define) {
 	f.retryAfter = of("breaker_retry_after_seconds", "breaker.retry_after", gauge, "s", plain, "Time until an open breaker lets a probe through, or a forced one is released; 0 when neither.")
 	f.windowCalls = of("breaker_window_calls", "breaker.window.calls", updown, "{call}", detail, "Calls in the breaker's window; while open, those that opened it; while half-open, the probes that have ended.")
 	f.failureRatio = of("breaker_window_failure_ratio", "breaker.window.failure", gauge, "1", plain, "Share of breaker_window_calls that failed.")
-	f.slowRatio = of("breaker_window_slow_ratio", "breaker.window.slow", gauge, "1", plain, "Share of breaker_window_calls that were slow.")
+	f.slowRatio = of("breaker_window_slow_ratio", "breaker.window.slow", gauge, "1", detail, "Share of breaker_window_calls that were slow.")
 	f.consecutive = of("breaker_consecutive_failures", "breaker.consecutive_failures", gauge, "{call}", detail, "Failed calls since the last one that succeeded; of a keyed breaker, the most of any key.")
 	f.spared = of("breaker_spared_total", "breaker.spared", counter, "{call}", plain, "Calls let through because the breaker was told to observe, which it would have refused.")
-	f.breakerKeys = of("breaker_keys", "breaker.keys", updown, "{key}", plain, "Keys that a keyed breaker remembers.")
+	f.breakerKeys = of("breaker_keys", "breaker.keys", updown, "{key}", vital, "Keys that a keyed breaker remembers.")
 	f.openKeys = of("breaker_open_keys", "breaker.open_keys", updown, "{key}", vital, "Keys whose breaker is open, half-open or forced open.")
 	f.evicted = of("breaker_evicted_keys_total", "breaker.evicted_keys", counter, "{key}", trivial, "Keys that a keyed breaker has forgotten.")
 	f.capped = of("breaker_capped_openings_total", "breaker.capped_openings", counter, "{opening}", detail, "Keys that were kept closed because too many others were open.")
@@ -178,7 +178,7 @@ func (f *families) ofBulkheads(of define) {
 	f.left = of("bulkhead_abandoned_total", "bulkhead.abandoned", counter, "{call}", detail, "Callers that left while their function ran.")
 	f.expired = of("bulkhead_expired_total", "bulkhead.expired", counter, "{call}", detail, "Calls whose context ended in the queue; they never ran.")
 	f.callerRan = of("bulkhead_caller_runs_total", "bulkhead.caller_runs", counter, "{call}", trivial, "Functions that their own callers ran because the queue was full.")
-	f.orphanPanics = of("bulkhead_orphan_panics_total", "bulkhead.orphan_panics", counter, "{call}", detail, "Panics of functions whose callers had left: nobody was told.")
+	f.orphanPanics = of("bulkhead_orphan_panics_total", "bulkhead.orphan_panics", counter, "{call}", vital, "Panics of functions whose callers had left: nobody was told.")
 }
 
 func (f *families) ofLimiters(of define) {
@@ -189,7 +189,7 @@ func (f *families) ofLimiters(of define) {
 	f.limiterQueue = of("ratelimit_queue_limit", "ratelimit.queue.limit", updown, "{call}", trivial, "Callers that may wait for tokens.")
 	f.delay = of("ratelimit_delay_seconds", "ratelimit.delay", gauge, "s", plain, "How long a caller that came now would have to wait.")
 	f.limiterKeys = of("ratelimit_keys", "ratelimit.keys", updown, "{key}", plain, "Keys that a keyed limiter remembers.")
-	f.overflowed = of("ratelimit_overflowed_total", "ratelimit.overflowed", counter, "{call}", detail, "Calls that had to share a limit because there was no room for their key.")
+	f.overflowed = of("ratelimit_overflowed_total", "ratelimit.overflowed", counter, "{call}", vital, "Calls that had to share a limit because there was no room for their key.")
 	f.drain = of("ratelimit_drain_seconds", "ratelimit.drain", gauge, "s", plain, "Time until calls are let in again after the dependency asked for none; 0 when they are.")
 	f.pushbacks = of("ratelimit_pushbacks_total", "ratelimit.pushbacks", counter, "{answer}", plain, "Answers in which the dependency asked to slow down.")
 	f.decreases = of("ratelimit_decreases_total", "ratelimit.decreases", counter, "{time}", detail, "Times the rate was lowered.")
@@ -207,7 +207,7 @@ func (f *families) ofLimiters(of define) {
 	f.loadInFlight = of("ratelimit_load_in_flight", "ratelimit.load.in_flight", updown, "{call}", plain, "Calls in flight.")
 	f.loadLimit = of("ratelimit_load_limit", "ratelimit.load.limit", updown, "{call}", plain, "Calls that may be in flight while load is shed; 0 while nothing is known.")
 	f.readings = of("ratelimit_reading_failures_total", "ratelimit.reading_failures", counter, "{reading}", trivial, "Readings of the load that failed.")
-	f.shed = of("ratelimit_shed_total", "ratelimit.shed", counter, "{call}", plain, "Calls refused to shed load, by their priority.", "priority")
+	f.shed = of("ratelimit_shed_total", "ratelimit.shed", counter, "{call}", vital, "Calls refused to shed load, by their priority.", "priority")
 }
 
 func (f *families) ofSharedLimiters(of define) {

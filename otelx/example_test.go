@@ -60,8 +60,10 @@ func Example() {
 	// breakwater_breaker_state{dependency="inventory",policy="breaker",state="recovering"} 0
 	// breakwater_fallbacks_total{dependency="inventory",policy="fallback",result="failed"} 0
 	// breakwater_fallbacks_total{dependency="inventory",policy="fallback",result="served"} 3
+	// breakwater_rejections_total{dependency="inventory",policy="breaker",reason="forced"} 0
 	// breakwater_rejections_total{dependency="inventory",policy="breaker",reason="open"} 1
 	// breakwater_rejections_total{dependency="inventory",policy="breaker",reason="probes"} 0
+	// breakwater_rejections_total{dependency="inventory",policy="breaker",reason="ramp"} 0
 }
 
 // A retried call inside the trace of a request.

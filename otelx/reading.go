@@ -1,6 +1,7 @@
 package otelx
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 // is that of the reading.
 type point struct {
 	of     *family
+	rank   int8 // that of the family, unless something is said of this one
 	labels [maxLabels]string
 	value  float64
 	dist   policy.Latency // of a distribution
@@ -28,8 +30,13 @@ type reading struct {
 	omitted    int // series that were left out
 }
 
+// add adds a value. One that is no number, of a gate that somebody else has written, is
+// left out: it would be the highest and the lowest of all.
 func (r *reading) add(f *family, v float64, labels ...string) {
-	p := point{of: f, value: v}
+	if math.IsNaN(v) {
+		return
+	}
+	p := point{of: f, rank: f.rank, value: v}
 	copy(p.labels[:], labels)
 	r.points = append(r.points, p)
 }
@@ -39,7 +46,7 @@ func (r *reading) count(f *family, n uint64, labels ...string) { r.add(f, float6
 func (r *reading) number(f *family, n int, labels ...string) { r.add(f, float64(n), labels...) }
 
 func (r *reading) durations(f *family, l policy.Latency, labels ...string) {
-	p := point{of: f, dist: l}
+	p := point{of: f, rank: f.rank, dist: l}
 	copy(p.labels[:], labels)
 	r.points = append(r.points, p)
 }
@@ -79,7 +86,8 @@ func read(s *policy.Snapshot) reading {
 }
 
 // policy says what one policy does. What a policy cannot do has no series: which ones
-// there are depends on its settings, not on its traffic.
+// there are depends on its settings, not on its traffic, so that none goes away when
+// another comes.
 func (r *reading) policy(p *policy.PolicySnapshot) {
 	r.rejections(p)
 	if p.Breaker != nil {
@@ -124,27 +132,39 @@ func (r *reading) rejections(p *policy.PolicySnapshot) {
 	r.add(table.gateInfo, 1, p.Name, label(p.Kind), mode)
 }
 
-// expectedReasons returns, as bits, the reasons for which a gate of this kind refuses in
-// the ordinary course of things.
+// expectedReasons returns, as bits, the reasons for which a gate of this kind may refuse.
 func expectedReasons(p *policy.PolicySnapshot) uint32 {
 	const queue = 1<<policy.ReasonWaiters | 1<<policy.ReasonWait
 	switch {
 	case p.Breaker != nil && p.Breaker.MaxProbes == 0:
-		return 1 << policy.ReasonOpen // a throttle
+		return 1 << policy.ReasonThrottle
 	case p.Breaker != nil:
-		return 1<<policy.ReasonOpen | 1<<policy.ReasonProbes
+		return 1<<policy.ReasonOpen | 1<<policy.ReasonProbes | 1<<policy.ReasonForced | 1<<policy.ReasonRamp
 	case p.Bulkhead != nil && p.Bulkhead.MaxWaiters > 0 && !p.Shadow: // in shadow mode nobody waits
 		return queue
 	case p.Bulkhead != nil:
 		return 1 << policy.ReasonConcurrency
-	case p.Limiter != nil && len(p.Limiter.Lanes) > 0:
-		return 1<<policy.ReasonRate | queue // each lane has its own way
-	case p.Limiter != nil && limiterWaits(p):
-		return queue
-	case p.Limiter != nil && p.Limiter.Load == nil:
-		return 1 << policy.ReasonRate
+	case p.Limiter != nil && p.Limiter.Load != nil:
+		return 1 << policy.ReasonConcurrency
+	case p.Limiter != nil:
+		return limiterReasons(p)
 	}
 	return 0
+}
+
+func limiterReasons(p *policy.PolicySnapshot) uint32 {
+	const queue = 1<<policy.ReasonWaiters | 1<<policy.ReasonWait | 1<<policy.ReasonDeadline
+	reasons := uint32(1 << policy.ReasonCost)
+	if p.Limiter.Shared != nil {
+		reasons |= 1 << policy.ReasonUnavailable
+	}
+	switch {
+	case len(p.Limiter.Lanes) > 0: // each has its own way
+		return reasons | 1<<policy.ReasonRate | queue
+	case limiterWaits(p):
+		return reasons | queue
+	}
+	return reasons | 1<<policy.ReasonRate
 }
 
 // limiterWaits reports whether calls may wait for a limiter. One that lets only those
@@ -169,8 +189,9 @@ func (r *reading) breaker(name string, b *policy.BreakerSnapshot) {
 	}
 	r.add(table.share, b.Share, name)
 	r.count(table.opened, b.Opened, name)
-	if b.MaxProbes > 0 { // a throttle never says when
+	if b.MaxProbes > 0 { // a throttle never says when, and takes no commands
 		r.add(table.retryAfter, seconds64(b.RetryAfter), name)
+		r.count(table.spared, b.Spared, name)
 	}
 	r.count(table.windowCalls, b.Calls, name)
 	r.add(table.failureRatio, b.FailureRatio, name)
@@ -179,9 +200,6 @@ func (r *reading) breaker(name string, b *policy.BreakerSnapshot) {
 	}
 	if b.ConsecutiveThreshold > 0 {
 		r.count(table.consecutive, b.Consecutive, name)
-	}
-	if b.Observing || b.Spared > 0 { // the command comes first, so the counter begins at zero
-		r.count(table.spared, b.Spared, name)
 	}
 	if b.MaxKeys > 0 {
 		r.number(table.breakerKeys, b.Keys, name)
@@ -222,16 +240,23 @@ func (r *reading) bulkhead(p *policy.PolicySnapshot) {
 	r.durations(table.run, b.Run, name)
 }
 
-// expectedStops are the stops that are there at zero from the start; the others are the
-// doing of single calls or of other services, and appear when they first occur.
-const expectedStops = 1<<policy.StopOutcome | 1<<policy.StopAttempts | 1<<policy.StopBudget |
-	1<<policy.StopDeadline | 1<<policy.StopRejected | 1<<policy.StopCanceled
+// stopRank returns what a stop matters: no other metric tells of a budget that is used
+// up, and some stops are only what settings or callers want.
+func stopRank(stop policy.Stop) int8 {
+	switch stop {
+	case policy.StopBudget:
+		return vital
+	case policy.StopMaxDuration, policy.StopCall:
+		return detail
+	default:
+		return plain
+	}
+}
 
 func (r *reading) retry(name string, s *policy.RetrySnapshot) {
 	for stop := policy.StopNone + 1; stop < policy.NumStops; stop++ {
-		if n := s.Stopped[stop]; n > 0 || expectedStops&(1<<stop) != 0 {
-			r.count(table.stops, n, name, stop.String())
-		}
+		r.count(table.stops, s.Stopped[stop], name, stop.String())
+		r.points[len(r.points)-1].rank = stopRank(stop)
 	}
 	if s.HasBudget {
 		r.add(table.budgetRemaining, s.BudgetRemaining, name)

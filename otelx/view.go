@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,6 +28,9 @@ type view struct {
 	maxDerived int
 
 	failures atomic.Uint64 // snapshots
+
+	mu   sync.Mutex
+	past past // guarded by mu
 }
 
 // viewConfig is what the configurations of views have in common.
@@ -111,31 +115,12 @@ const other = "other"
 // readings says what there is to say now: about each dependency, and in the end about
 // the registry.
 func (v *view) readings() []reading {
-	var list []reading
-	var rest *reading
-	folded := 0
-	for p := range v.reg.All() {
-		s, ok := snapshot(p)
-		if !ok {
-			v.failures.Add(1)
-			continue
-		}
-		r := read(&s)
-		if s.Derived > v.maxDerived {
-			folded++
-			if rest == nil {
-				rest = &reading{dependency: other}
-			}
-			rest.points = append(rest.points, r.points...)
-			continue
-		}
-		list = append(list, r)
-	}
-	if rest != nil {
+	list, rest, folded := v.read()
+	if len(rest.points) > 0 {
 		if i := slices.IndexFunc(list, func(r reading) bool { return r.dependency == other }); i >= 0 {
 			list[i].points = append(list[i].points, rest.points...) // somebody took the name
 		} else {
-			list = append(list, *rest)
+			list = append(list, rest)
 		}
 	}
 	for i := range list {
@@ -156,10 +141,41 @@ func (v *view) readings() []reading {
 			own.add(table.configApplied, float64(c.Since.UnixNano())/1e9)
 		}
 	}
-	if folded > 0 {
+	if len(rest.points) > 0 {
 		own.number(table.folded, folded)
 	}
 	return append(list, own)
+}
+
+// read reads all pipelines. Those that are shown as one are together in rest, with what
+// such ones had counted that are no longer there.
+func (v *view) read() (list []reading, rest reading, folded int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	rest.dependency = other
+	now := map[*policy.Pipeline][]point{}
+	for p := range v.reg.All() {
+		s, ok := snapshot(p)
+		if !ok {
+			v.failures.Add(1)
+			if before, ok := v.past.last[p]; ok {
+				folded++
+				now[p] = before
+				rest.points = append(rest.points, before...)
+			}
+			continue
+		}
+		r := read(&s)
+		if s.Derived <= v.maxDerived {
+			list = append(list, r)
+			continue
+		}
+		folded++
+		rest.points = append(rest.points, r.points...)
+		now[p] = rising(r.points)
+	}
+	rest.points = append(rest.points, v.past.advance(now)...)
+	return list, rest, folded
 }
 
 // snapshot asks a pipeline for its state. A policy that panics over it must not end
@@ -208,30 +224,32 @@ func (p *point) join(o *point) {
 
 // cut leaves out metrics, those of the last rank first, until no more series are left
 // than the dependency may have. The one that says how many went is among them.
+// Of a metric whose series differ in rank, those of one rank go together.
 func (v *view) cut(r *reading) {
 	if v.maxSeries == 0 {
 		return
 	}
 	total := 0
-	sizes := make([]int, len(table.all))
+	sizes := make([][trivial + 1]int, len(table.all))
 	for i := range r.points {
-		n := v.size(&r.points[i])
-		sizes[r.points[i].of.index] += n
+		p := &r.points[i]
+		n := v.size(p)
+		sizes[p.of.index][p.rank] += n
 		total += n
 	}
 	if total <= v.maxSeries {
 		return
 	}
-	out := make([]bool, len(table.all))
+	out := make([][trivial + 1]bool, len(table.all))
 	total++ // omitted_series
 	for rank := trivial; rank >= vital && total > v.maxSeries; rank-- {
 		for i := len(table.all) - 1; i >= 0 && total > v.maxSeries; i-- {
-			if table.all[i].rank == rank && sizes[i] > 0 && table.all[i] != table.calls {
-				out[i] = true
-				total -= sizes[i]
-				r.omitted += sizes[i]
+			if n := sizes[i][rank]; n > 0 && table.all[i] != table.calls {
+				out[i][rank] = true
+				total -= n
+				r.omitted += n
 			}
 		}
 	}
-	r.points = slices.DeleteFunc(r.points, func(p point) bool { return out[p.of.index] })
+	r.points = slices.DeleteFunc(r.points, func(p point) bool { return out[p.of.index][p.rank] })
 }
