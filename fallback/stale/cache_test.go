@@ -709,3 +709,27 @@ func TestCacheConcurrentSafe(t *testing.T) {
 	require.NoError(t, c.Close(t.Context()))
 	assert.Zero(t, figures(c).Loading)
 }
+
+// A load may itself make calls that the cache stands in for: it gets the value of their keys,
+// and not that of its own.
+func TestFallbackInsideALoad(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p, err := policy.New("inventory")
+		require.NoError(t, err)
+		c, err := stale.New(p, stale.Config[int]{Fresh: time.Minute, Wait: -1})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, c.Close(t.Context())) }()
+		h := policy.For(p, policy.Fallback[int](c))
+		page := func(ctx context.Context) (int, error) {
+			return h.Do(policy.WithCall(ctx, policy.Call{Key: "sku"}), func(context.Context) (int, error) { return 0, errDown })
+		}
+		for _, n := range []int{7, 8} {
+			c.Set("sku", n)
+			v, err := c.Get(t.Context(), "page", page)
+			require.NoError(t, err)
+			assert.Equal(t, n, v)
+			time.Sleep(2 * time.Minute) // a value to be refreshed
+		}
+	})
+}

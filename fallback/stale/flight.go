@@ -91,7 +91,8 @@ func (c *Cache[T]) run(f *flight[T]) {
 	}
 	f.result, f.err = through.DoResult(context.WithValue(f.ctx, flightKey[T]{c}, f), func(ctx context.Context) (T, error) {
 		f.began.CompareAndSwap(-1, int64(c.now()))
-		return f.load(ctx)
+		// Other calls that the load makes are not this one.
+		return f.load(context.WithValue(ctx, flightKey[T]{c}, (*flight[T])(nil)))
 	})
 	returned = true
 }
