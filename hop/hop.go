@@ -27,7 +27,7 @@ const (
 	PushbackHeader = "Breakwater-Retry-Pushback-Ms"
 )
 
-// Keys of gRPC's metadata, as gRPC itself uses them.
+// Keys of gRPC's metadata, as gRPC itself uses them but for the last.
 const (
 	// AttemptsKey has the number of attempts before this one, unless it is the first.
 	AttemptsKey = "grpc-previous-rpc-attempts"
@@ -38,6 +38,9 @@ const (
 	// PushbackKey, in the trailer of a call that failed, has the milliseconds after
 	// which it may be retried, or a negative number: never.
 	PushbackKey = "grpc-retry-pushback-ms"
+
+	// PriorityKey has what [PriorityHeader] has. It is ours.
+	PriorityKey = "breakwater-priority"
 )
 
 // The bounds of what is sent and understood.
