@@ -48,16 +48,23 @@ func TestDemo(t *testing.T) {
 
 	p := open(t, url, 1400, 900)
 	p.await(`document.querySelector(".verdict.level3") && /inventory/.test(document.querySelector(".cards li:first-child h3").innerText)`)
+	for _, q := range []struct{ id, want string }{ // while it goes on, each with one click
+		{"open", `inventory breaker is open`},
+		{"since", `inventory open for`},
+		{"why", `inventory .*calls (failed|were slow); the limit is 50 %`},
+		{"probe", `inventory next probe`},
+		{"refused", `inventory breaker refuses`},
+		{"changed", `rose from`},
+		{"nearest", `\d+ of \d+`},
+		{"budget", `inventory .*retries left`},
+		{"fallback", `inventory fallback answers`},
+		{"may", `(change|Change) `},
+	} {
+		p.click(`details[data-question="` + q.id + `"] summary`)
+		p.await(`/` + q.want + `/.test(document.querySelector('details[data-question="` + q.id + `"]').textContent.replace(/\s+/g, " "))`)
+	}
 	p.click(`.cards li:first-child h3 a`)
 	p.await(`document.querySelector(".states") && /Closed → Open/.test(document.querySelector('section[aria-label="Timeline"]')?.innerText)`)
-	for id, want := range map[string]string{
-		"why":      `calls (failed|were slow); the limit is 50 %`,
-		"changed":  `rose from`,
-		"fallback": `fallback answers`,
-		"may":      `(change|Change) .*breaker`,
-	} {
-		p.await(`/` + want + `/.test(document.querySelector('details[data-question="` + id + `"]').textContent)`)
-	}
 	assert.Regexp(t, `trace [0-9a-f]{32}`, p.text(`section[aria-label="Last failures"]`), "the trace of a call that failed")
 	// It stays when the run is over.
 	select {
