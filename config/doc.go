@@ -5,7 +5,7 @@
 //	  inventory:
 //	    like: standard-http
 //	    policies:
-//	      - ratelimit: {Rate: 6000/s, Burst: 600}
+//	      - ratelimit: {Rate: 6000/s, Burst: 100}
 //	      - breaker: {OpenFor: 5s}
 //
 // A policy stands under its kind, as metrics and errors name it, with the fields of its Go

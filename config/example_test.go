@@ -14,7 +14,7 @@ dependencies:
   inventory:
     like: standard-http
     policies:
-      - ratelimit: {Rate: 6000/s, Burst: 600}
+      - ratelimit: {Rate: 6000/s, Burst: 100}
       - breaker: {OpenFor: 5s}
 `))
 	flags := config.Flags("inventory.breaker.OpenFor=3s") // from the command line
@@ -39,7 +39,7 @@ dependencies:
 	}
 	// Output:
 	// inventory.breaker.OpenFor: 3s (flags: flag inventory.breaker.OpenFor)
-	// inventory.ratelimit.Burst: 600 (file: breakwater.yaml:6:42)
+	// inventory.ratelimit.Burst: 100 (file: breakwater.yaml:6:42)
 	// inventory.ratelimit.Rate: 6000/s (file: breakwater.yaml:6:27)
 }
 
