@@ -122,12 +122,15 @@ func ReadPrometheus(r io.Reader) (Measured, error) {
 	if answer.Status != "success" || answer.Data.ResultType != "vector" {
 		return Measured{}, fmt.Errorf("config: Prometheus: status %q, result %q %s: want the answer to an instant query, a vector", answer.Status, answer.Data.ResultType, answer.Error)
 	}
+	if len(answer.Data.Result) == 0 {
+		return Measured{}, errors.New("config: Prometheus: the answer is empty: no series matches the query")
+	}
 	var m Measured
 	for _, series := range answer.Data.Result {
 		text, _ := series.Value[1].(string)
 		v, err := strconv.ParseFloat(text, 64)
 		if err != nil || math.IsNaN(v) || v < 0 || v > 1e12 {
-			return Measured{}, fmt.Errorf("config: Prometheus: %v: %q: want a number from 0", series.Metric, text)
+			return Measured{}, fmt.Errorf("config: Prometheus: fact %q: %q: want a number from 0 (is there traffic, and does the metric exist?)", series.Metric["fact"], text)
 		}
 		switch fact := series.Metric["fact"]; fact {
 		case "rate":

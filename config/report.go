@@ -25,9 +25,16 @@ func WriteText(w io.Writer, findings []*Finding, all bool) error {
 		counts[f.Rule.Severity]++
 		fmt.Fprintf(&b, "%s\n    %s\n    %s\n", f, f.Rule.Fix, f.Rule.Page())
 	}
-	fmt.Fprintf(&b, "%d errors, %d warnings, %d notes, %d waived\n", counts[Fault], counts[Warning], counts[Note], waived)
+	fmt.Fprintf(&b, "%s, %s, %s, %d waived\n", count(counts[Fault], "error"), count(counts[Warning], "warning"), count(counts[Note], "note"), waived)
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // jsonFinding is a finding in JSON. Its fields are API.

@@ -28,7 +28,7 @@ dependencies:
 	assert.Equal(t, `b.yaml:6:29: warning: a.breaker.MinCalls: one call fills the window [BW024]
     Raise MinCalls, the count, or the number of consecutive failures.
     docs/reference/lint.md#bw024
-0 errors, 1 warnings, 0 notes, 1 waived
+0 errors, 1 warning, 0 notes, 1 waived
 `, text.String())
 	text.Reset()
 	require.NoError(t, config.WriteText(&text, findings, true))

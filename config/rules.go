@@ -479,6 +479,8 @@ func noHeadroom(l *linter, d *dependency) {
 	if r == 0 || latency == 0 {
 		return
 	}
+	most, _ := d.quota() // what a limit refuses takes no room
+	r = min(r, most)
 	busy := r * latency.Seconds()
 	for _, b := range d.rooms {
 		waits := slices.ContainsFunc(d.waits, func(w wait) bool { return w.at == b.at }) || b.queue > 0

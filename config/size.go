@@ -77,6 +77,9 @@ func (m Measured) Validate() error {
 	if m.Rate == 0 && m.Quota == 0 && m.NodeLimit == 0 && m.Best == 0 {
 		errs = append(errs, &policy.ConfigError{Policy: "size", Want: "want at least one of Rate, Quota, NodeLimit and Best"})
 	}
+	if m.Rate > 0 && m.Quota == 0 && m.NodeLimit == 0 && m.Best == 0 && m.Latency == 0 && m.P99 == 0 {
+		fail("Latency", m.Latency, "want the mean time of a call: nothing follows from a rate alone")
+	}
 	return errors.Join(errs...)
 }
 
@@ -176,11 +179,14 @@ func (m Measured) policies(rate float64, concurrency, workers, queue int) string
 	b.WriteString("policies:\n")
 	longest := max(m.P99, m.Latency)
 	if longest > 0 {
-		attempt := roundUp(2 * longest)
+		attempt, of := roundUp(2*longest), "P99"
+		if m.Latency > m.P99 { // not known, or of another time
+			of = "mean, as no P99 is known"
+		}
 		if queue > 0 {
-			fmt.Fprintf(&b, "  - timeout: {Total: %v, Attempt: %v} # twice the P99, and time for the queue\n", attempt+m.Wait, attempt)
+			fmt.Fprintf(&b, "  - timeout: {Total: %v, Attempt: %v} # twice the %s, and time for the queue\n", attempt+m.Wait, attempt, of)
 		} else {
-			fmt.Fprintf(&b, "  - timeout: {Attempt: %v} # twice the P99\n", attempt)
+			fmt.Fprintf(&b, "  - timeout: {Attempt: %v} # twice the %s\n", attempt, of)
 		}
 	}
 	if rate > 0 {

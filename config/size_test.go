@@ -37,6 +37,9 @@ func TestIncidentOCRSize(t *testing.T) {
 	got, policies := figures(t, config.Measured{Rate: 12, Quota: 10, Latency: 800 * time.Millisecond})
 	assert.InDelta(t, 8, got["fleet limit"], 1e-9, "80 % of the quota")
 	assert.Contains(t, policies, "ratelimit: {Rate: 8/s, Burst: 8}")
+	assert.Contains(t, policies, "timeout: {Attempt: 1.6s} # twice the mean, as no P99 is known")
+	_, policies = figures(t, config.Measured{Rate: 12, Quota: 10, Latency: 800 * time.Millisecond, P99: 1500 * time.Millisecond})
+	assert.Contains(t, policies, "timeout: {Attempt: 3s} # twice the P99\n")
 }
 
 // 200 workers at 100 ms work off a queue of 1,000 in 500 ms; four nodes of 1,875 calls per
@@ -60,6 +63,18 @@ func TestSizeFaults(t *testing.T) {
 	}
 	_, err = config.Size(config.Measured{})
 	require.ErrorContains(t, err, "at least one")
+	_, err = config.Size(config.Measured{Rate: 10})
+	require.ErrorContains(t, err, "size.Latency", "a rate alone says nothing")
+}
+
+// What size recommends for a rate above the quota is free of findings also where the figures
+// stand beside it as facts.
+func TestSizeWithItsFactsIsClean(t *testing.T) {
+	t.Parallel()
+	_, policies := figures(t, config.Measured{Rate: 12, Quota: 10, Latency: 800 * time.Millisecond, P99: 1500 * time.Millisecond})
+	settings, err := config.Load(t.Context(), file("dependencies:\n  vendor:\n    facts: {Rate: 12/s, Latency: 800ms, P99: 1500ms, Quota: 10/s}\n    "+strings.ReplaceAll(policies, "\n", "\n    ")))
+	require.NoError(t, err)
+	assert.Empty(t, config.Lint(settings))
 }
 
 // Whatever it is given, the policies that come out are valid.
@@ -79,9 +94,6 @@ func TestSizesAreValid(t *testing.T) {
 			return
 		}
 		text := "dependencies:\n  x:\n    " + strings.ReplaceAll(s.Policies, "\n", "\n    ")
-		if strings.Count(s.Policies, "\n") == 1 {
-			return // nothing is known that a policy could be made of
-		}
 		settings, err := config.Load(t.Context(), file(text))
 		if err != nil {
 			t.Fatalf("%v\n%s", err, text)
@@ -128,6 +140,7 @@ func TestReadPrometheus(t *testing.T) {
 	assert.Equal(t, config.Measured{Rate: 12.5, Latency: 800 * time.Millisecond, P99: 1500 * time.Millisecond}, m)
 	for _, bad := range []string{
 		"", "{}", `{"status":"error","error":"no"}`, `{"status":"success","data":{"resultType":"matrix"}}`,
+		`{"status":"success","data":{"resultType":"vector","result":[]}}`,
 		`{"status":"success","data":{"resultType":"vector","result":[{"metric":{"fact":"x"},"value":[1,"1"]}]}}`,
 		`{"status":"success","data":{"resultType":"vector","result":[{"metric":{"fact":"rate"},"value":[1,"NaN"]}]}}`,
 	} {

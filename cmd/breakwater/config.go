@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/breakwater-go/breakwater/config"
@@ -23,7 +24,11 @@ func (s sources) load(ctx context.Context) (*config.Settings, error) {
 	for _, f := range s.Files {
 		list = append(list, config.File(f))
 	}
-	return config.Load(ctx, list...)
+	settings, err := config.Load(ctx, list...)
+	if err == nil && len(settings.Dependencies) == 0 {
+		err = fmt.Errorf("%s: there are no dependencies to look at", strings.Join(s.Files, ", "))
+	}
+	return settings, err
 }
 
 type lintCommand struct {

@@ -22,6 +22,7 @@ func TestLint(t *testing.T) {
 	t.Parallel()
 	bad := write(t, "dependencies: {a: {policies: [breaker: {MinCalls: 1}]}}")
 	good := write(t, "dependencies: {a: {policies: [breaker: {MinCalls: 9}]}}")
+	empty := write(t, "templates: {a: {policies: [breaker: {}]}}")
 	broken := write(t, "dependencies: {a: {policies: [braker: {}]}}")
 	for _, tt := range []struct {
 		name string
@@ -38,6 +39,8 @@ func TestLint(t *testing.T) {
 		{"as sarif", []string{"lint", "--format=sarif", bad}, exitError, `"ruleId": "BW024"`, ""},
 		{"a file that does not load", []string{"lint", broken}, exitError, "", `did you mean "breaker"`},
 		{"a file that is not there", []string{"lint", good + "x"}, exitError, "", "no such file"},
+		{"a file without a dependency", []string{"lint", empty}, exitError, "", "no dependencies"},
+		{"the same, to look at", []string{"config", "show", empty}, exitError, "", "no dependencies"},
 		{"no file", []string{"lint"}, exitUsage, "", "file"},
 		{"another format", []string{"lint", "--format=xml", bad}, exitUsage, "", "xml"},
 		{"settings", []string{"config", "show", bad}, exitOK, "a.breaker.MinCalls  1  file  " + bad + ":1:", ""},
@@ -64,7 +67,8 @@ func TestSize(t *testing.T) {
 	}{
 		{[]string{"--rate=10", "--latency=800ms"}, exitOK, "bulkhead: {Limit: 15}", ""},
 		{[]string{"--csv", csv, "--wait=500ms"}, exitOK, "pool: {Workers: 200, Queue: 1000, MaxWait: 500ms}", ""},
-		{nil, exitError, "", "at least one of Rate"},
+		{nil, exitError, "", "at least one of --rate"},
+		{[]string{"--rate=10"}, exitError, "", "size.Latency"},
 		{[]string{"--rate=-1"}, exitError, "", "size.Rate: -1"},
 		{[]string{"--csv", csv + "x"}, exitError, "", "no such file"},
 	} {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"text/tabwriter"
@@ -10,15 +11,15 @@ import (
 )
 
 type sizeCommand struct {
-	Rate      float64       `help:"Calls per second in the busiest hour, from one process."`
+	Rate      float64       `placeholder:"N" help:"Calls per second in the busiest hour, from one process."`
 	Latency   time.Duration `help:"Mean time of a call."`
 	P99       time.Duration `name:"p99" help:"Time that one call in a hundred exceeds."`
-	Quota     float64       `help:"Calls per second that the dependency allows all processes together."`
-	NodeLimit float64       `help:"Calls per second that one process may be sent, as a load test has found."`
-	Nodes     int           `help:"Number of processes." default:"1"`
+	Quota     float64       `placeholder:"N" help:"Calls per second that the dependency allows all processes together."`
+	NodeLimit float64       `placeholder:"N" help:"Calls per second that one process may be sent, as a load test has found."`
+	Nodes     int           `placeholder:"N" help:"Number of processes." default:"1"`
 	Wait      time.Duration `help:"Longest acceptable wait in a queue; 0 for none."`
-	Best      int           `help:"Concurrency of the highest throughput in a load test."`
-	Refused   float64       `help:"Share of calls that may be refused because calls come at random." default:"0.01"`
+	Best      int           `placeholder:"N" help:"Concurrency of the highest throughput in a load test."`
+	Refused   float64       `placeholder:"N" help:"Share of calls that may be refused because calls come at random." default:"0.01"`
 
 	CSV        string `help:"A load test: concurrency, throughput and, if known, latency_ms, p99_ms, errors." name:"csv" placeholder:"FILE"`
 	Prometheus string `help:"The answer of Prometheus to a query, as JSON: a vector with the label fact (rate, latency, p99)." placeholder:"FILE"`
@@ -60,6 +61,9 @@ func (c sizeCommand) Run(out output) error {
 	set(&m.P99, c.P99)
 	set(&m.Best, c.Best)
 	m.Quota, m.NodeLimit, m.Nodes, m.Wait, m.Refused = c.Quota, c.NodeLimit, c.Nodes, c.Wait, c.Refused
+	if m.Rate == 0 && m.Quota == 0 && m.NodeLimit == 0 && m.Best == 0 {
+		return errors.New("size: want figures: at least one of --rate, --quota, --node-limit, --best, --csv and --prometheus")
+	}
 	s, err := config.Size(m)
 	if err != nil {
 		return err

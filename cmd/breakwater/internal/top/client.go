@@ -130,6 +130,9 @@ func (c *Client) get(ctx context.Context, path, name string, to any) error {
 		if json.Unmarshal(body, &e) == nil && e.Error != "" {
 			return fmt.Errorf("top: %s: %s", resp.Status, e.Error)
 		}
+		if resp.StatusCode == http.StatusNotFound {
+			return fmt.Errorf("top: %s: there is no dashboard at this address: want the one where it is mounted, such as http://localhost:8080/breakwater/", resp.Status)
+		}
 		return fmt.Errorf("top: %s", resp.Status)
 	}
 	if err := json.Unmarshal(body, to); err != nil {

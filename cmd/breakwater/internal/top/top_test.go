@@ -89,7 +89,7 @@ func TestRefused(t *testing.T) {
 	c, err = top.NewClient(srv.URL, nil)
 	require.NoError(t, err)
 	_, err = c.Overview(t.Context())
-	require.ErrorContains(t, err, "404")
+	require.ErrorContains(t, err, "404 Not Found: there is no dashboard at this address")
 
 	file := filepath.Join(t.TempDir(), "headers")
 	require.NoError(t, os.WriteFile(file, []byte("secret-without-a-name"), 0o600))
