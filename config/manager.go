@@ -88,6 +88,7 @@ type Manager struct {
 	known    map[string]bool // findings that were logged
 	timers   []*time.Timer
 	closed   bool
+	refused  bool // what was read last
 }
 
 // byHand is a setting that somebody made at run time.
@@ -280,6 +281,7 @@ func (m *Manager) applyLocked(ctx context.Context, why string, contents []conten
 		report, err = m.swapLocked(ctx, settings)
 	}
 	name := fmt.Sprintf("%d (%s)", m.number+1, why)
+	m.refused = err != nil
 	if err != nil {
 		m.cfg.Registry.ConfigRefused(name, err)
 		m.cfg.Logger.LogAttrs(ctx, slog.LevelError, "configuration refused, nothing has changed", slog.String("why", why), slog.Any("error", err))

@@ -247,7 +247,7 @@ func TestManagerReloadsConcurrentSafe(t *testing.T) {
 		one("ratelimit: {Rate: 2M/s, Burst: 1M}, bulkhead: {Limit: 200}, breaker: {OpenFor: 3s}, retry: {MaxAttempts: 2}, timeout: {Total: 1m}"),
 	}
 	for i := range texts {
-		texts[i] = strings.NewReplacer("1M/s", "1000000/s", "2M/s", "2000000/s").Replace(texts[i])
+		texts[i] = strings.NewReplacer("1M/s", "1000000000/s", "2M/s", "2000000000/s", "Burst: 1M", "Burst: 1000000000").Replace(texts[i])
 	}
 	m := manage(t, texts[0])
 	p, _ := m.reg.Get("a")
@@ -361,6 +361,50 @@ func TestWatchFile(t *testing.T) {
 	until(6)
 	cancel()
 	require.NoError(t, <-watched)
+}
+
+// What happens to the file between the load and the first look of Watch is not lost, and a
+// file that is as it was makes no new version.
+func TestWatchSeesWhatChangedBeforeIt(t *testing.T) {
+	t.Parallel()
+	for name, limit := range map[string]int{"changed": 2, "as it was": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "breakwater.yaml")
+			write := func(limit int) { // at once, so that nobody reads half of it
+				require.NoError(t, os.WriteFile(path+"~", []byte(one(fmt.Sprintf("bulkhead: {Limit: %d}", limit))), 0o600))
+				require.NoError(t, os.Rename(path+"~", path))
+			}
+			write(1)
+			var reg policy.Registry
+			events := make(chan policy.Event, 10)
+			reg.Use(policy.Observe(policy.ObserverFunc(func(e policy.Event) {
+				if e.Kind == policy.EventConfig {
+					events <- e
+				}
+			})))
+			m, err := config.NewManager(t.Context(), config.ManagerConfig{
+				Registry: &reg, Sources: []config.Source{config.File(path)}, Debounce: time.Millisecond, Logger: slog.New(slog.DiscardHandler),
+			})
+			require.NoError(t, err)
+			defer m.Close()
+			<-events
+			write(limit)
+			ctx, cancel := context.WithCancel(t.Context())
+			watched := make(chan error, 1)
+			go func() { watched <- m.Watch(ctx) }()
+			if limit != 1 {
+				<-events // the test's own deadline bounds it
+			}
+			write(3)
+			for p, _ := reg.Get("a"); p.Snapshot().Policies[0].Bulkhead.Limit != 3; {
+				<-events
+			}
+			cancel()
+			require.NoError(t, <-watched)
+			assert.Len(t, m.History(), map[int]int{1: 2, 2: 3}[limit])
+		})
+	}
 }
 
 // fake is a koanf provider that can be watched.

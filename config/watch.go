@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"reflect"
 	"sync"
 	"time"
 
@@ -17,7 +18,8 @@ import (
 // A Watchable is a [Source] that tells when what it would read may have changed. Watch
 // calls changed, from one goroutine at a time, until ctx ends, and then returns nil. It
 // goes on through outages of what it watches, and returns an error only if it cannot
-// begin.
+// begin. What changed between its last Read and Watch it must tell as well: to call changed
+// once it has begun is safe, since the [Manager] leaves alone what is as it was.
 type Watchable interface {
 	Source
 
@@ -59,6 +61,7 @@ func (m *Manager) Watch(ctx context.Context) error {
 	quiet := time.NewTimer(time.Hour)
 	quiet.Stop()
 	defer quiet.Stop()
+	asked := false
 	for {
 		select {
 		case <-ctx.Done():
@@ -68,11 +71,28 @@ func (m *Manager) Watch(ctx context.Context) error {
 		case <-changed:
 			quiet.Reset(m.cfg.Debounce)
 		case <-signals:
+			asked = true
 			quiet.Reset(0)
 		case <-quiet.C:
-			_, _ = m.Reload(ctx) // logged
+			if asked {
+				_, _ = m.Reload(ctx) // logged
+			} else {
+				m.catchUp(ctx)
+			}
+			asked = false
 		}
 	}
+}
+
+// catchUp reloads unless the sources say what is in force already.
+func (m *Manager) catchUp(ctx context.Context) {
+	contents, errs := read(ctx, m.cfg.Sources)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(errs) == 0 && !m.refused && reflect.DeepEqual(contents, m.versions[len(m.versions)-1].contents) {
+		return
+	}
+	_, _ = m.applyLocked(ctx, "reload", contents, errs) // logged
 }
 
 // recheck is how often a file is looked at where nothing was heard of it: events get lost
@@ -81,9 +101,10 @@ const recheck = 30 * time.Second
 
 // Watch implements [Watchable]. It listens to the directory, not to the file, which
 // editors replace and Kubernetes swaps behind a symbolic link; what counts is whether the
-// content is another.
+// content is another. It calls changed when it has begun to listen, since the file may have
+// changed between its reading and that.
 func (f fileSource) Watch(ctx context.Context, changed func()) error {
-	last, _ := os.ReadFile(f.path)
+	var last []byte
 	for ctx.Err() == nil {
 		if err := f.listen(ctx, &last, changed); err != nil {
 			slog.Debug("config: watching anew", slog.String("file", f.path), slog.Any("error", err))

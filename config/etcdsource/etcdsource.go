@@ -51,12 +51,10 @@ func (s *Source) Read(ctx context.Context) (config.Content, error) {
 const pause = time.Second
 
 // Watch implements [config.Watchable]. When etcd is away it tries again until ctx ends, and
-// what has changed meanwhile is noticed.
+// what has changed meanwhile is noticed. It calls changed when it has begun, since the key
+// may have changed between its reading and that.
 func (s *Source) Watch(ctx context.Context, changed func()) error {
 	var seen int64 // the latest revision of the key that was told of
-	if resp, err := s.client.Get(ctx, s.key); err == nil && len(resp.Kvs) > 0 {
-		seen = resp.Kvs[0].ModRevision
-	}
 	for ctx.Err() == nil {
 		s.listen(ctx, &seen, changed)
 		select {
