@@ -3,13 +3,40 @@ package policy
 import "reflect"
 
 // specOf returns what a policy is to be compared by. Of a pointer to a configuration that
-// is what it points to now: the one who has the pointer may change that.
+// is what it points to now, and of maps and slices what they hold now: the one who has them
+// may change them.
 func specOf(p Policy) Policy {
 	v := reflect.ValueOf(p)
 	if v.Kind() == reflect.Pointer && v.Type().Elem().Implements(reflect.TypeFor[Policy]()) {
-		return v.Elem().Interface().(Policy) // as was just asked
+		v = v.Elem()
 	}
-	return p
+	if v.Kind() != reflect.Struct {
+		return v.Interface().(Policy) // as it was, or as was just asked
+	}
+	spec := reflect.New(v.Type()).Elem()
+	spec.Set(v)
+	for _, f := range spec.Fields() {
+		if f.CanSet() {
+			f.Set(copied(f))
+		}
+	}
+	return spec.Interface().(Policy) // of the same type
+}
+
+// copied returns a copy of a map or a slice, and anything else as it is.
+func copied(v reflect.Value) reflect.Value {
+	switch {
+	case v.Kind() == reflect.Map && !v.IsNil():
+		m := reflect.MakeMapWithSize(v.Type(), v.Len())
+		for _, key := range v.MapKeys() {
+			m.SetMapIndex(key, v.MapIndex(key))
+		}
+		return m
+	case v.Kind() == reflect.Slice && !v.IsNil():
+		return reflect.AppendSlice(reflect.MakeSlice(v.Type(), 0, v.Len()), v)
+	default:
+		return v
+	}
 }
 
 // alike reports whether two specs say the same. Live objects, which their specs refer to, are

@@ -274,6 +274,30 @@ func TestUpdateByPointer(t *testing.T) {
 	assert.Equal(t, []string{"a: kept"}, replacements(prepared(t, p, spec{Name: "a", Limit: 1})))
 }
 
+// Maps and slices of a spec count as they were when it was handed over.
+func TestUpdateOfAMapThatHasChanged(t *testing.T) {
+	t.Parallel()
+	s := tiers{Limits: map[string]int{"gold": 1}, Order: []string{"gold"}}
+	p, err := policy.New("dep", s)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"tiers: kept"}, replacements(prepared(t, p, s)))
+	s.Limits["gold"] = 2
+	assert.Equal(t, []string{"tiers: reset (its settings have changed)"}, replacements(prepared(t, p, s)))
+	s.Limits["gold"] = 1
+	s.Order[0] = "silver"
+	assert.Equal(t, []string{"tiers: reset (its settings have changed)"}, replacements(prepared(t, p, s)))
+}
+
+// tiers is a spec with more in it than values.
+type tiers struct {
+	Limits map[string]int
+	Order  []string
+}
+
+func (tiers) BuildPolicy() (policy.Part, error) {
+	return policy.Part{Kind: "tiers", Gate: &gate{}}, nil
+}
+
 // made is a spec that makes a gate which has to be closed.
 type made struct {
 	Limit int
