@@ -334,7 +334,7 @@ func (m *Manager) swapLocked(ctx context.Context, settings *Settings) (Report, e
 			specs = append(specs, m.cfg.Code(d.Name)...)
 		}
 		if _, ok := reg.Get(d.Name); ok && m.owned[d.Name] {
-			u, err := reg.Prepare(d.Name, specs...)
+			u, err := reg.Prepare(d.Name, specs...) //nolint:contextcheck // what a list of policies leaves out is closed at once
 			if err != nil {
 				errs = append(errs, err)
 				continue
