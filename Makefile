@@ -34,6 +34,8 @@ RACED       = $(addsuffix /...,$(filter-out $(BENCH_DIR),$(MODULE_DIRS)))
 # The demo and the rules for Prometheus play against real time: their tests come after all
 # others, alone, and those that are about time run without the race detector.
 TIMED       = $(CURDIR)/cmd/breakwater/... $(CURDIR)/otelx/grafana/...
+# Those that come after all others: these, and what drives a browser.
+ALONE       = $(TIMED) $(CURDIR)/dashboard/browsertest/...
 # The directories, as patterns, of test files in which a line matches $(1).
 dirs_with   = { grep -rlE --include='*_test.go' --exclude-dir=.tmp --exclude-dir=bench '$(1)' . || true; } | xargs -r -n1 dirname | sort -u
 
@@ -100,8 +102,8 @@ unit: # The test runs of `make test`, added up.
 	@mkdir -p .tmp && rm -f .tmp/test-summary && go build -o .tmp/testsum ./tools/testsum
 	@echo 'go test -race, allocation tests without it, tests of bench'
 	@{ rc=0; \
-	  go test -json -count=1 -race $(filter-out $(TIMED),$(RACED)) || rc=1; \
-	  go test -json -count=1 -race -p 1 $(TIMED) || rc=1; \
+	  go test -json -count=1 -race $(filter-out $(ALONE),$(RACED)) || rc=1; \
+	  go test -json -count=1 -race -p 1 $(ALONE) || rc=1; \
 	  go test -json -count=1 -p 1 $(TIMED) || rc=1; \
 	  alloc=$$($(call dirs_with,^func TestAlloc)); \
 	  [ -z "$$alloc" ] || go test -json -count=1 -run '^TestAlloc' $$alloc || rc=1; \
