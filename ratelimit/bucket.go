@@ -45,7 +45,7 @@ type Bucket struct {
 	name       string
 	shadow     bool
 	initial    int
-	maxWaiters int
+	maxWaiters atomic.Int64
 
 	// mu guards the ledger, and who replaces or locks the state. It is not held by
 	// those who take what is there.
@@ -68,7 +68,8 @@ func New(name string, cfg TokenBucket) (*Bucket, error) {
 		cfg.Name = name
 	}
 	cfg = cfg.withDefaults()
-	b := &Bucket{start: time.Now(), name: cfg.Name, shadow: cfg.Shadow, initial: cfg.Initial, maxWaiters: cfg.MaxWaiters}
+	b := &Bucket{start: time.Now(), name: cfg.Name, shadow: cfg.Shadow, initial: cfg.Initial}
+	b.maxWaiters.Store(int64(cfg.MaxWaiters))
 	s := &state{meter: newMeter(cfg.Rate, int64(cfg.Burst), 0), rate: cfg.Rate}
 	if initial := int64(max(cfg.Initial, 0)); s.unlimited {
 		s.used.Store(-s.full)
@@ -236,7 +237,7 @@ func (b *Bucket) free(at int64) (*state, int64) {
 func (b *Bucket) Config() TokenBucket {
 	s := b.state.Load()
 	burst := int(s.burst)
-	return TokenBucket{Name: b.name, Rate: s.rate, Burst: burst, Initial: min(b.initial, burst), MaxWaiters: b.maxWaiters, Shadow: b.shadow}
+	return TokenBucket{Name: b.name, Rate: s.rate, Burst: burst, Initial: min(b.initial, burst), MaxWaiters: int(b.maxWaiters.Load()), Shadow: b.shadow}
 }
 
 // Snapshot implements [policy.Snapshotter].
@@ -250,7 +251,7 @@ func (b *Bucket) Snapshot(now time.Time) policy.PolicySnapshot {
 			Tokens:  float64(free) / float64(s.unit),
 			Burst:   float64(s.burst),
 			Rate:    s.rate.perSecond(),
-			Waiting: int(b.waiting.Load()), MaxWaiters: b.maxWaiters,
+			Waiting: int(b.waiting.Load()), MaxWaiters: int(b.maxWaiters.Load()),
 			Delay: delay,
 		},
 	}

@@ -78,7 +78,7 @@ func (b *Bucket) Wait(ctx context.Context, n int) error {
 func (b *Bucket) stand(at int64, n int, limit time.Duration) (*bucketWaiter, time.Duration, verdict, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.waiters) >= b.maxWaiters {
+	if int64(len(b.waiters)) >= b.maxWaiters.Load() {
 		// The next place becomes free when the first of them has its tokens.
 		retryAfter := delayFrom(at, max(at, b.waiters[0].owed.at))
 		return nil, 0, short, &policy.RejectedError{Policy: b.name, Reason: policy.ReasonWaiters, RetryAfter: retryAfter, Err: errWaiters}

@@ -33,36 +33,41 @@ func become[C any](next policy.Policy) (C, error) {
 	return cfg, nil
 }
 
+// effective is become for a valid configuration, with its defaults filled in.
+func effective[C interface {
+	Validate() error
+	withDefaults() C
+}](next policy.Policy) (C, error) {
+	cfg, err := become[C](next)
+	if err == nil {
+		err = cfg.Validate()
+	}
+	if err != nil {
+		return cfg, err
+	}
+	return cfg.withDefaults(), nil
+}
+
 // Reload implements [policy.Reloader]: everything can change, and the tokens stay. Initial
 // has no effect.
 func (b *Bucket) Reload(next policy.Policy) (apply func(), err error) {
-	cfg, err := become[TokenBucket](next)
+	cfg, err := effective[TokenBucket](next)
 	if err != nil {
 		return nil, err
 	}
-	if err := cfg.Validate(); err != nil {
-		return nil, err
-	}
-	cfg = cfg.withDefaults()
 	return func() {
 		_ = b.SetLimit(cfg.Rate, cfg.Burst)
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.maxWaiters = cfg.MaxWaiters
+		b.maxWaiters.Store(int64(cfg.MaxWaiters))
 	}, nil
 }
 
 // Reload implements [policy.Reloader]: everything can change, and what was let in stays
 // counted.
 func (p *Pace) Reload(next policy.Policy) (apply func(), err error) {
-	cfg, err := become[Pacer](next)
+	cfg, err := effective[Pacer](next)
 	if err != nil {
 		return nil, err
 	}
-	if err := cfg.Validate(); err != nil {
-		return nil, err
-	}
-	cfg = cfg.withDefaults()
 	return func() {
 		p.bound(cfg.MaxWait, cfg.MaxWaiters)
 		_ = p.SetLimit(cfg.Rate, cfg.Burst)
@@ -72,14 +77,10 @@ func (p *Pace) Reload(next policy.Policy) (apply func(), err error) {
 // Reload implements [policy.Reloader]: everything can change but ColdFactor, Period and
 // Pacing, and it stays as warm as it is.
 func (r *Ramp) Reload(next policy.Policy) (apply func(), err error) {
-	cfg, err := become[WarmUp](next)
+	cfg, err := effective[WarmUp](next)
 	if err != nil {
 		return nil, err
 	}
-	if err := cfg.Validate(); err != nil {
-		return nil, err
-	}
-	cfg = cfg.withDefaults()
 	if err := reload.Fixed(r.Config(), cfg, "Name", "Shadow", "Rate", "Burst", "MaxWait", "MaxWaiters"); err != nil {
 		return nil, err
 	}
@@ -92,14 +93,10 @@ func (r *Ramp) Reload(next policy.Policy) (apply func(), err error) {
 // Reload implements [policy.Reloader]: everything can change, and what the window holds
 // stays.
 func (w *Window) Reload(next policy.Policy) (apply func(), err error) {
-	cfg, err := become[FixedWindow](next)
+	cfg, err := effective[FixedWindow](next)
 	if err != nil {
 		return nil, err
 	}
-	if err := cfg.Validate(); err != nil {
-		return nil, err
-	}
-	cfg = cfg.withDefaults()
 	return func() {
 		w.bound(cfg.MaxWait, cfg.MaxWaiters)
 		_ = w.SetLimit(cfg.Limit, cfg.Window)
@@ -109,14 +106,10 @@ func (w *Window) Reload(next policy.Policy) (apply func(), err error) {
 // Reload implements [policy.Reloader]: everything can change but Approximate, and what the
 // window holds stays.
 func (s *Sliding) Reload(next policy.Policy) (apply func(), err error) {
-	cfg, err := become[SlidingWindow](next)
+	cfg, err := effective[SlidingWindow](next)
 	if err != nil {
 		return nil, err
 	}
-	if err := cfg.Validate(); err != nil {
-		return nil, err
-	}
-	cfg = cfg.withDefaults()
 	if err := reload.Fixed(s.Config(), cfg, "Name", "Shadow", "Limit", "Window", "MaxWait", "MaxWaiters"); err != nil {
 		return nil, err
 	}

@@ -104,3 +104,31 @@ func TestReloadShrinks(t *testing.T) {
 		assert.Contains(t, reload(t, p, ratelimit.Pacer{Name: "ratelimit", Rate: ratelimit.PerSecond(50)}), "reset (it was a ratelimit)")
 	})
 }
+
+// Whoever looks at a limit while it gets new settings sees the one or the other.
+func TestReloadConcurrentSafe(t *testing.T) {
+	t.Parallel()
+	specs := []policy.Policy{
+		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(10), MaxWaiters: 3},
+		ratelimit.TokenBucket{Rate: ratelimit.PerSecond(20), MaxWaiters: 4},
+	}
+	p, err := policy.New("dep", specs[0])
+	require.NoError(t, err)
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				assert.Contains(t, []int{3, 4}, p.Snapshot().Policies[0].Limiter.MaxWaiters)
+			}
+		}
+	}()
+	for i := range 200 {
+		reload(t, p, specs[i%2])
+	}
+	close(stop)
+	<-done
+}
