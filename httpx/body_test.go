@@ -265,56 +265,6 @@ func TestBrokenBodiesOpenTheBreaker(t *testing.T) {
 	})
 }
 
-// A switched connection stays writable, holds its permit until it is closed, and counts
-// as one success; how the session ends does not matter.
-func TestSwitchedProtocols(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Connection", "Upgrade")
-			w.Header().Set("Upgrade", "echo")
-			w.WriteHeader(http.StatusSwitchingProtocols)
-			c, rw, err := http.NewResponseController(w).Hijack()
-			if !assert.NoError(t, err) {
-				return
-			}
-			defer c.Close()
-			_, _ = io.CopyN(c, rw, 1<<20)
-		})
-		g := &gate{}
-		rt := httpx.Transport(pipe(t, g, retries(3, time.Second), policy.Timeouts{Attempt: time.Second, Total: 2 * time.Second}), s.Transport())
-		req := get(t.Context(), t, s.URL())
-		req.Header.Set("Connection", "Upgrade")
-		req.Header.Set("Upgrade", "echo")
-		resp, err := rt.RoundTrip(req) //nolint:bodyclose // closed below, as what it is
-		require.NoError(t, err)
-		assert.Equal(t, http.StatusSwitchingProtocols, resp.StatusCode)
-		rw, ok := resp.Body.(io.ReadWriteCloser)
-		require.True(t, ok, "a %T cannot be written to", resp.Body)
-		time.Sleep(3 * time.Second) // longer than every timeout
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			n, err := rw.Write(mebibyte)
-			assert.NoError(t, err)
-			assert.Equal(t, len(mebibyte), n)
-		})
-		got := make([]byte, len(mebibyte))
-		_, err = io.ReadFull(rw, got)
-		require.NoError(t, err)
-		wg.Wait()
-		assert.Equal(t, digest(mebibyte), digest(got))
-		_, err = rw.Read(make([]byte, 1))
-		require.Error(t, err, "the server has hung up")
-		assert.Equal(t, 1, g.held(), "the own side is still open")
-		err = rw.(interface{ CloseWrite() error }).CloseWrite()
-		require.Error(t, err, "a pipe cannot be closed by half")
-		require.NoError(t, rw.Close())
-		assert.Equal(t, 0, g.held())
-		assert.Equal(t, []policy.Kind{policy.Success}, g.kinds())
-		assert.Empty(t, g.amended)
-	})
-}
-
 // half is a connection that can be closed by half.
 type half struct {
 	watched

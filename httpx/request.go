@@ -15,7 +15,13 @@ import (
 // one that RFC 9110 §9.2.2 calls idempotent (GET, HEAD, OPTIONS, TRACE, PUT, DELETE), or
 // it has an Idempotency-Key or X-Idempotency-Key header. Like net/http it asks whether
 // the header is there: with an empty list of values it is not sent and counts.
+//
+// A request that asks to switch protocols (an Upgrade header) is not: it begins a
+// session, and a second one is not the same one again.
 func IsIdempotent(req *http.Request) bool {
+	if _, ok := req.Header["Upgrade"]; ok {
+		return false
+	}
 	switch req.Method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
 		return true
