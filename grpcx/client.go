@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/breakwater-go/breakwater/internal/rpc"
 	"github.com/breakwater-go/breakwater/policy"
 )
 
@@ -161,7 +162,7 @@ func (c *Client) failed(ctx context.Context, at *policy.Attempt, method string, 
 		return
 	}
 	var pushback time.Duration
-	if mayChange(kind) && c.cfg.MaxPushback > 0 {
+	if rpc.MayChange(kind) && c.cfg.MaxPushback > 0 {
 		pushback = pushbackOf(err, trailer, c.cfg.MaxPushback)
 	}
 	at.SetOutcome(kind, pushback)
@@ -175,26 +176,9 @@ func (c *Client) judge(ctx context.Context, method string, err error) policy.Kin
 	return judge(ctx, c.p, err, own)
 }
 
-// The calls of nearly all RPCs: whose context says nothing about them. They are shared and
-// never change.
-var (
-	repeatable = policy.Call{Idempotent: true}
-	once       = policy.Call{NoRetry: true}
-)
-
-// callOf returns what the pipeline is told about an RPC: what its context says, and whether
-// it may be sent again.
+// callOf returns what the pipeline is told about an RPC.
 func (c *Client) callOf(ctx context.Context, method string) *policy.Call {
-	call := policy.CallFrom(ctx)
-	again := !c.cfg.ServiceRetries && (call.Idempotent || (c.cfg.Idempotent != nil && c.cfg.Idempotent(method)))
-	if call == (policy.Call{}) {
-		if again {
-			return &repeatable
-		}
-		return &once
-	}
-	own := call // call itself must not escape
-	own.Idempotent = again
-	own.NoRetry = call.NoRetry || !again
-	return &own
+	return rpc.ClientCall(ctx, c.cfg.ServiceRetries, func() bool {
+		return c.cfg.Idempotent != nil && c.cfg.Idempotent(method)
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/breakwater-go/breakwater/hop"
+	"github.com/breakwater-go/breakwater/internal/rpc"
 	"github.com/breakwater-go/breakwater/policy"
 )
 
@@ -41,27 +42,8 @@ func put(md metadata.MD, key, value string) {
 
 // read returns the context of an RPC that is trusted, from what its metadata says.
 func read(ctx context.Context) (context.Context, *policy.Hop) {
-	known := policy.NewHop(attemptOf(metadata.ValueFromIncomingContext(ctx, hop.AttemptsKey)))
-	ctx = policy.WithHop(ctx, known)
-	if values := metadata.ValueFromIncomingContext(ctx, hop.PriorityKey); len(values) == 1 {
-		if p, ok := hop.ParsePriority(values[0]); ok {
-			ctx = policy.WithPriority(ctx, p)
-		}
-	}
-	return ctx, known
-}
-
-// attemptOf returns the number of the attempt that an RPC is. There is one value of a
-// pipeline and one of the service config's retries, which know nothing of each other: the
-// attempts before this one are those of both. What cannot be read counts as absent.
-func attemptOf(values []string) int {
-	n := 1
-	for _, v := range values {
-		if next, ok := hop.ParsePrevious(v); ok {
-			n = min(n+next-1, hop.MaxAttempt)
-		}
-	}
-	return n
+	return rpc.Known(ctx, metadata.ValueFromIncomingContext(ctx, hop.AttemptsKey),
+		metadata.ValueFromIncomingContext(ctx, hop.PriorityKey))
 }
 
 // TrustNetworks returns a [ServerConfig] Trust that accepts RPCs whose connection comes from

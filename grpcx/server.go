@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/breakwater-go/breakwater/hop"
+	"github.com/breakwater-go/breakwater/internal/rpc"
 	"github.com/breakwater-go/breakwater/policy"
 )
 
@@ -97,18 +98,12 @@ func (s *Server) read(ctx context.Context) (context.Context, *policy.Hop) {
 	return read(ctx)
 }
 
-// callOf returns what the server's pipeline is told about an RPC. A handler runs once.
+// callOf returns what the server's pipeline is told about an RPC.
 func (s *Server) callOf(ctx context.Context, method string) *policy.Call {
-	call := policy.CallFrom(ctx)
-	if call == (policy.Call{}) && s.cfg.Key == nil {
-		return &once
+	if s.cfg.Key == nil {
+		return rpc.ServerCall(ctx, nil)
 	}
-	own := call // call itself must not escape
-	own.NoRetry, own.Idempotent = true, false
-	if s.cfg.Key != nil {
-		own.Key = s.cfg.Key(ctx, method)
-	}
-	return &own
+	return rpc.ServerCall(ctx, func() string { return s.cfg.Key(ctx, method) })
 }
 
 // serving is one RPC that is served by one attempt.
@@ -130,8 +125,7 @@ func serve(ctx context.Context, x serving, at *policy.Attempt) (any, error) {
 }
 
 func (s *Server) judge(ctx context.Context, method string, err error) policy.Kind {
-	if deadline, ok := ctx.Deadline(); ok && ctx.Err() != nil && time.Until(deadline) <= 0 {
-		// A client whose deadline has passed cancels too, and either may be seen first.
+	if rpc.DeadlinePassed(ctx) {
 		return policy.Timeout
 	}
 	own := policy.NotRun
@@ -146,18 +140,18 @@ func (s *Server) judge(ctx context.Context, method string, err error) policy.Kin
 func (s *Server) answer(err error, known *policy.Hop) (metadata.MD, error) {
 	var pushback time.Duration
 	st, has := status.FromError(err)
-	if re, ok := rejected(err); ok {
-		st, has, pushback = refusal(re, s.code(re), s.cfg.Expose), true, asked(re)
+	if re, ok := rpc.Rejected(err); ok {
+		st, has, pushback = refusal(re, s.code(re), s.cfg.Expose), true, rpc.Asked(re)
 		err = st.Err()
 	} else if o := policy.Classify(context.Background(), err); o.Kind == policy.Busy || o.Kind == policy.Throttled {
 		// Marked by the handler.
 		pushback = o.Pushback
 		if !has {
-			st, has = status.New(codeOfKind(o.Kind), err.Error()), true
+			st, has = status.New(codes.Code(rpc.CodeOfKind(o.Kind)), err.Error()), true
 			err = st.Err()
 		}
 	}
-	if known.Spent() && mayChange(KindOf(codeAsSent(st, err, has))) {
+	if known.Spent() && rpc.MayChange(KindOf(codeAsSent(st, err, has))) {
 		pushback = -1
 	}
 	if pushback == 0 {
@@ -178,13 +172,6 @@ func (s *Server) code(re *policy.RejectedError) codes.Code {
 		}
 	}
 	return CodeOf(re)
-}
-
-func codeOfKind(k policy.Kind) codes.Code {
-	if k == policy.Throttled {
-		return codes.ResourceExhausted
-	}
-	return codes.Unavailable
 }
 
 // codeAsSent returns the code that gRPC makes of an error.

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/breakwater-go/breakwater/internal/rpc"
 	"github.com/breakwater-go/breakwater/policy"
 )
 
@@ -60,7 +61,7 @@ func (s *Server) stream(ctx context.Context, srv any, ss grpc.ServerStream, meth
 	}()
 	// The pipelines below get what the context has said about their calls, and the deadline
 	// that it has: the attempt's own ends with the first message.
-	inner := policy.WithCall(undated{Context: h.Context(), caller: ctx}, policy.CallFrom(ctx))
+	inner := policy.WithCall(rpc.Undated{Context: h.Context(), Caller: ctx}, policy.CallFrom(ctx))
 	err = handler(srv, &serverStream{ServerStream: ss, ctx: inner, answered: func() { h.Settle(policy.Success, 0) }})
 	returned = true
 	s.settle(h, method, err)
@@ -83,7 +84,7 @@ func (s *Server) settle(h policy.Handle, method string, err error) {
 	} else if h.Settle(kind, 0) {
 		return
 	}
-	if mayChange(kind) {
+	if rpc.MayChange(kind) {
 		h.Amend(kind)
 	}
 }

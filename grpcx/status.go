@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/breakwater-go/breakwater/policy"
+	"github.com/breakwater-go/breakwater/internal/rpc"
 )
 
 // statusError is an error of a pipeline, with the status that it is to gRPC.
@@ -30,7 +30,7 @@ func withStatus(err error) error {
 	if _, ok := status.FromError(err); ok {
 		return err
 	}
-	if re, ok := rejected(err); ok {
+	if re, ok := rpc.Rejected(err); ok {
 		return &statusError{error: err, st: refusal(re, CodeOf(re), true)}
 	}
 	switch {
@@ -41,15 +41,6 @@ func withStatus(err error) error {
 	default:
 		return err
 	}
-}
-
-// rejected returns the refusal that err is: not one that kept a call which has failed
-// from another attempt.
-func rejected(err error) (*policy.RejectedError, bool) {
-	if policy.Classify(context.Background(), err).Kind != policy.NotRun {
-		return nil, false
-	}
-	return errors.AsType[*policy.RejectedError](err)
 }
 
 // withRetryInfo adds the time to come back, unless it is unknown or never, or the status has

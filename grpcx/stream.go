@@ -6,11 +6,11 @@ import (
 	"io"
 	"runtime"
 	"sync"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/breakwater-go/breakwater/internal/rpc"
 	"github.com/breakwater-go/breakwater/policy"
 )
 
@@ -73,7 +73,7 @@ func open(ctx context.Context, x opening, at *policy.Attempt) (grpc.ClientStream
 	if x.c.cfg.Internal {
 		out = marked(ctx, at)
 	}
-	out, cancel := context.WithCancel(undated{Context: out, caller: x.ctx})
+	out, cancel := context.WithCancel(rpc.Undated{Context: out, Caller: x.ctx})
 	t := &tail{c: x.c, ctx: x.ctx, method: x.method, cancel: cancel}
 	opts := make([]grpc.CallOption, len(x.opts), len(x.opts)+2)
 	copy(opts, x.opts) // what is behind the caller's belongs to others
@@ -95,17 +95,6 @@ func open(ctx context.Context, x opening, at *policy.Attempt) (grpc.ClientStream
 	s.cleanup = runtime.AddCleanup(s, (*tail).abandon, t)
 	return s, nil
 }
-
-// undated is the context of an attempt with the deadline of the caller: the attempt's own ends
-// when the stream is open, but gRPC tells the server what it finds here, which would hold to
-// it.
-type undated struct {
-	context.Context //nolint:containedctx // it is one
-
-	caller context.Context //nolint:containedctx // it is part of one
-}
-
-func (c undated) Deadline() (time.Time, bool) { return c.caller.Deadline() }
 
 // giveUp ends a stream that the caller will not get.
 func giveUp(s grpc.ClientStream) {
@@ -214,7 +203,7 @@ func (t *tail) end(err error) {
 		return // while it is opened; whoever opens it will see
 	}
 	t.stop()
-	if k := t.kind(err); mayChange(k) {
+	if k := t.kind(err); rpc.MayChange(k) {
 		t.handle.Amend(k)
 	}
 	t.handle.Release()

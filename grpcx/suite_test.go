@@ -45,6 +45,7 @@ func adapter(side, kind string) conformance.Adapter {
 		a.Figures[conformance.Canceled] = conformance.Figures{Calls: 1}
 	}
 	a.Start = func(t *testing.T, p *policy.Pipeline, c conformance.Case) (func(context.Context) error, func()) {
+		t.Helper()
 		svc := &service{
 			unary: func(ctx context.Context) error { return farEnd(ctx, c, nil) },
 			duplex: func(s duplexServer) error {
