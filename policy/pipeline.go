@@ -39,6 +39,8 @@ type Pipeline struct {
 	retired []Closer // of policies that an update has replaced
 	closed  bool
 	typed   map[string]*typedState // of the fallbacks of typed handles, by name
+
+	attached []*Attachment // what is shown beside the policies
 }
 
 // plan is the immutable list of a pipeline's policies. An attempt leaves through the
@@ -223,7 +225,7 @@ func (p *Pipeline) assemble(parts []Part) (*plan, error) {
 	fail := func(part Part, want string) {
 		errs = append(errs, &ConfigError{Dependency: p.name, Policy: part.Name, Want: want})
 	}
-	names := map[string]bool{}
+	names := p.attachedNames()
 	single := map[string]string{}
 	once := func(part Part, kind string) {
 		if first, dup := single[kind]; dup {
@@ -484,6 +486,7 @@ func (p *Pipeline) Snapshot() Snapshot {
 		}
 		snap.Policies = append(snap.Policies, ps)
 	}
+	snap.Policies = append(snap.Policies, p.attachedParts(now)...)
 	if p.shut.Load() {
 		snap.Policies = append(snap.Policies, PolicySnapshot{Name: "pipeline", Kind: "pipeline", Rejected: p.shutRefused.load()})
 	}
