@@ -12,8 +12,8 @@ BENCHSTAT_VERSION := v0.0.0-20260908200009-22c9c6c9d4da
 GREMLINS_VERSION  := v0.6.0
 
 # Debian packages that tests need, and the tests that are left out without them.
-DEBIAN_PACKAGES := chromium prometheus rabbitmq-server redis-server redis-tools
-DEBIAN_TESTS    := dashboard/browsertest fallback/amqpdefer fallback/asynqdefer otelx/grafana ratelimit/redislimit ratelimit/rls
+DEBIAN_PACKAGES := chromium postgresql prometheus rabbitmq-server redis-server redis-tools
+DEBIAN_TESTS    := dashboard/browsertest fallback/amqpdefer fallback/asynqdefer internal/pgserver otelx/grafana ratelimit/redislimit ratelimit/rls
 
 # Modules that are never released, as directories.
 UNRELEASED := bench dashboard/browsertest e2e otelx/grafana tools
