@@ -205,7 +205,7 @@ cross: ## Vet every module for other systems and processors
 api: ## Write the public API of every package to api/
 	@rm -rf '$(API)'
 	@go list -f '{{if ne .Name "main"}}{{.ImportPath}} {{.Dir}}{{end}}' $(addsuffix /...,$(RELEASED)) | \
-	{ grep -vE '/internal(/| )' || true; } | \
+	{ grep -vE '/(internal|examples)(/| )' || true; } | \
 	while read -r pkg dir; do \
 	  file=$${dir#$(CURDIR)}; file=$${file#/}; \
 	  file="$(API)/$${file:-breakwater}.txt"; \

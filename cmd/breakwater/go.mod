@@ -6,6 +6,8 @@ require (
 	github.com/HdrHistogram/hdrhistogram-go v1.4.0
 	github.com/alecthomas/kong v1.17.0
 	github.com/breakwater-go/breakwater v0.0.0-00010101000000-000000000000
+	github.com/breakwater-go/breakwater/config v0.0.0-00010101000000-000000000000
+	github.com/breakwater-go/breakwater/examples/incidents v0.0.0-00010101000000-000000000000
 	github.com/gdamore/tcell/v2 v2.8.1
 	github.com/jedib0t/go-pretty/v6 v6.9.2
 	github.com/prometheus/client_golang v1.25.0
@@ -37,7 +39,6 @@ require (
 require (
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/bits-and-blooms/bitset v1.24.4 // indirect
-	github.com/breakwater-go/breakwater/config v0.0.0-00010101000000-000000000000
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/failsafe-go/failsafe-go v0.9.8 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
@@ -65,3 +66,5 @@ require (
 replace github.com/breakwater-go/breakwater => ../../
 
 replace github.com/breakwater-go/breakwater/config => ../../config
+
+replace github.com/breakwater-go/breakwater/examples/incidents => ../../examples/incidents

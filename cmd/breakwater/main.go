@@ -1,6 +1,7 @@
 // Command breakwater shows what the policies do to a call.
 //
 //	breakwater demo [--for 20s] [--json] [--seed n] [--spans] [--hold] [--metrics-addr host:port]
+//	breakwater incident (name | --all) [--json]
 //	breakwater top [--header-file file] [--once] url
 //	breakwater lint [--format text|json|sarif] file...
 //	breakwater size [--rate r] [--latency d] [--quota r] ...
@@ -40,12 +41,13 @@ type output struct {
 }
 
 type commands struct {
-	Demo   demoCommand   `cmd:"" help:"Watch a dependency fail, behind a plain client and behind pipelines."`
-	Top    topCommand    `cmd:"" help:"Watch a dashboard in a terminal."`
-	Lint   lintCommand   `cmd:"" help:"Find settings that are valid and have led to incidents."`
-	Size   sizeCommand   `cmd:"" help:"Reckon limits from measured figures."`
-	Config configCommand `cmd:"" help:"Look at settings."`
-	Schema schemaCommand `cmd:"" help:"Print the JSON Schema of breakwater.yaml."`
+	Demo     demoCommand     `cmd:"" help:"Watch a dependency fail, behind a plain client and behind pipelines."`
+	Incident incidentCommand `cmd:"" help:"Replay an incident, before and after, in virtual time."`
+	Top      topCommand      `cmd:"" help:"Watch a dashboard in a terminal."`
+	Lint     lintCommand     `cmd:"" help:"Find settings that are valid and have led to incidents."`
+	Size     sizeCommand     `cmd:"" help:"Reckon limits from measured figures."`
+	Config   configCommand   `cmd:"" help:"Look at settings."`
+	Schema   schemaCommand   `cmd:"" help:"Print the JSON Schema of breakwater.yaml."`
 }
 
 func main() {

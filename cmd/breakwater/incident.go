@@ -1,0 +1,84 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/breakwater-go/breakwater/examples/incidents"
+)
+
+type incidentCommand struct {
+	Name string `arg:"" optional:"" help:"The incident: captcha, aggregator, ask, orders or ocr."`
+	All  bool   `help:"Play all of them, and print a line for each."`
+	JSON bool   `name:"json" help:"Print the result as JSON, with what the pictures show."`
+}
+
+// Help is the part of the help text below the flags' description.
+func (incidentCommand) Help() string {
+	return `Plays what happened with the code as it was, and with a pipeline that is set up by the breakwater.yaml beside it, and prints the figures of both and what they should be. Minutes take milliseconds: the time is virtual, and the figures are the same each time.
+
+It exits with 1 when a figure is not as it should be.`
+}
+
+// Validate is called by the parser.
+func (c incidentCommand) Validate() error {
+	if c.All != (c.Name == "") {
+		return errors.New("want the name of an incident, or --all")
+	}
+	return nil
+}
+
+// Run plays incidents.
+func (c incidentCommand) Run(out output) error {
+	play := incidents.All()
+	if !c.All {
+		i, err := incidents.Find(c.Name)
+		if err != nil {
+			return err
+		}
+		play = []incidents.Incident{i}
+	}
+	var results []*incidents.Result
+	within := true
+	for _, i := range play {
+		r, err := i.Play()
+		if err != nil {
+			return fmt.Errorf("%s: %w", i.Name, err)
+		}
+		results = append(results, r)
+		within = within && r.OK()
+	}
+	if err := c.write(out, play, results); err != nil {
+		return fmt.Errorf("writing the result: %w", err)
+	}
+	if !within {
+		return errFound
+	}
+	return nil
+}
+
+func (c incidentCommand) write(out output, played []incidents.Incident, results []*incidents.Result) error {
+	if c.JSON {
+		enc := json.NewEncoder(out.Out)
+		enc.SetIndent("", "  ")
+		if c.All {
+			return enc.Encode(results)
+		}
+		return enc.Encode(results[0])
+	}
+	if c.All {
+		return incidents.WriteSummary(out.Out, results)
+	}
+	r := results[0]
+	fmt.Fprintf(out.Out, "%s: %s\n\n", r.Incident, played[0].Story)
+	if err := r.WriteText(out.Out); err != nil {
+		return err
+	}
+	verdict := "all inside"
+	if n := len(r.Out()); n > 0 {
+		verdict = fmt.Sprintf("%d OUT", n)
+	}
+	_, err := fmt.Fprintf(out.Out, "\n%d figures, %s\n", len(r.Rows), verdict)
+	return err
+}

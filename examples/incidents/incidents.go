@@ -1,0 +1,55 @@
+// Package incidents holds the replays of incidents: each with the code as it was, and
+// behind a pipeline, on virtual time.
+package incidents
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/breakwater-go/breakwater/examples/incidents/captcha"
+	"github.com/breakwater-go/breakwater/examples/incidents/internal/replay"
+)
+
+// Result is what a replay came to.
+type Result = replay.Result
+
+// Incident is one that can be replayed.
+type Incident struct {
+	Name  string
+	Story string // in a sentence
+	Play  func() (*Result, error)
+}
+
+// All lists the incidents.
+func All() []Incident {
+	return []Incident{
+		{"captcha", "A limiter whose callers waited took all workers of the process.", captcha.Replay},
+	}
+}
+
+// Find returns the incident of a name.
+func Find(name string) (Incident, error) {
+	var names []string
+	for _, i := range All() {
+		if i.Name == name {
+			return i, nil
+		}
+		names = append(names, i.Name)
+	}
+	return Incident{}, fmt.Errorf("there is no incident %q: there are %q", name, names)
+}
+
+// WriteSummary writes a line for each result: its figure that says most, and how many are
+// as they should be.
+func WriteSummary(w io.Writer, results []*Result) error {
+	lines := [][]string{{"incident", "", "before", "after", "figures"}}
+	for _, r := range results {
+		n := fmt.Sprintf("%d, all inside", len(r.Rows))
+		if out := len(r.Out()); out > 0 {
+			n = fmt.Sprintf("%d, %d OUT", len(r.Rows), out)
+		}
+		h := r.Headline
+		lines = append(lines, []string{r.Incident, h.Name, h.Before.String(), h.After.String(), n})
+	}
+	return replay.WriteTable(w, lines)
+}
