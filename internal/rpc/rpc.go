@@ -100,11 +100,18 @@ func Judge(ctx context.Context, p *policy.Pipeline, err error, own policy.Kind, 
 	return KindOf(c)
 }
 
-// DeadlinePassed reports whether the deadline of ctx is why it is done. A client whose
-// deadline has passed cancels too, and a server may see either first.
+// jitter is how long before its deadline a server takes the end of an RPC for the deadline.
+// The time that is left for an RPC is sent as such and counted from its arrival, and the
+// client's cancellation at its own deadline has the same way to go: they arrive together, give
+// or take what one of them was held up.
+const jitter = 20 * time.Millisecond
+
+// DeadlinePassed reports whether the deadline of an RPC is why its context is done, on the
+// side of the server. A client whose deadline has passed cancels, and the server mostly sees
+// that first.
 func DeadlinePassed(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()
-	return ok && ctx.Err() != nil && time.Until(deadline) <= 0
+	return ok && ctx.Err() != nil && time.Until(deadline) <= jitter
 }
 
 // Pushback returns what a server has asked for, in the values of [hop.PushbackKey] and
