@@ -31,6 +31,21 @@ func TestAllocSuccess(t *testing.T) {
 	assert.LessOrEqual(t, cost(withoutBody, policy.Timeouts{Attempt: time.Hour}), 2.0, "attempt timeout: its context")
 }
 
+// To choose a pipeline by host costs nothing more; by route, what net/http's mux costs.
+func TestAllocChoose(t *testing.T) {
+	req := get(t.Context(), t, "http://server.test/orders/17")
+	plain := httpx.Transport(usual(t), withoutBody)
+	bare := testing.AllocsPerRun(1000, func() { send(plain, req) })
+	hosts, routes := choosers(t)
+	for _, tc := range []struct {
+		c    httpx.Chooser
+		want float64
+	}{{hosts, 0}, {routes, 2}} {
+		rt := transport(t, httpx.Config{Choose: tc.c}, nil, withoutBody)
+		assert.LessOrEqual(t, testing.AllocsPerRun(1000, func() { send(rt, req) })-bare, tc.want, "%T", tc.c)
+	}
+}
+
 // What the marks cost beyond that: the header, which the caller's must not be, and for
 // each mark its value.
 func TestAllocInternal(t *testing.T) {

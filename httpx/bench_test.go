@@ -74,6 +74,39 @@ func BenchmarkRoundTrip(b *testing.B) {
 	}
 }
 
+// choosers make pipelines like the usual one.
+func choosers(tb testing.TB) (*httpx.Hosts, *httpx.Routes) {
+	tb.Helper()
+	var reg policy.Registry
+	policies := []policy.Policy{retry.Config{}, bulkhead.Semaphore{}, breaker.Config{}}
+	hosts, err := httpx.NewHosts(&reg, httpx.HostsConfig{Policies: policies})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if _, err = reg.New("orders", policies...); err != nil {
+		tb.Fatal(err)
+	}
+	routes, err := httpx.NewRoutes(&reg, map[string]string{"GET /orders/{id}": "orders"})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return hosts, routes
+}
+
+func BenchmarkChoose(b *testing.B) {
+	hosts, routes := choosers(b)
+	for name, c := range map[string]httpx.Chooser{"hosts": hosts, "routes": routes} {
+		rt := transport(b, httpx.Config{Choose: c}, nil, withoutBody)
+		b.Run(name, func(b *testing.B) {
+			req := get(b.Context(), b, "http://server.test/orders/17")
+			b.ReportAllocs()
+			for b.Loop() {
+				send(rt, req)
+			}
+		})
+	}
+}
+
 func BenchmarkRoundTripParallel(b *testing.B) {
 	rt := httpx.Transport(usual(b), withBody)
 	b.ReportAllocs()

@@ -32,12 +32,12 @@ func followed(resp *http.Response) bool {
 // the attempt behind h. It must be a copy: net/http's bodies refer to the response they
 // came with, so that a wrapper put into resp itself would be reachable from what it
 // wraps, and never be found when it is lost.
-func (rt *RoundTripper) follow(req *http.Request, resp *http.Response, h policy.Handle) *http.Response {
-	t := &tail{rt: rt, req: req, resp: resp, inner: resp.Body, handle: h}
+func (x *exchange) follow(resp *http.Response, h policy.Handle) *http.Response {
+	t := &tail{rt: x.rt, p: x.p, req: x.req, resp: resp, inner: resp.Body, handle: h}
 	b := &body{resp: *resp, tail: t}
 	b.resp.Body = b
 	if w, ok := resp.Body.(io.Writer); ok {
-		t.duplex = resp.StatusCode == http.StatusSwitchingProtocols || req.Method == http.MethodConnect
+		t.duplex = resp.StatusCode == http.StatusSwitchingProtocols || x.req.Method == http.MethodConnect
 		b.resp.Body = &duplexBody{body: b, w: w}
 	}
 	b.cleanup = runtime.AddCleanup(b, (*tail).abandon, t)
@@ -113,6 +113,7 @@ func (b *duplexBody) CloseWrite() error {
 // to the body that refers to it.
 type tail struct {
 	rt     *RoundTripper
+	p      *policy.Pipeline
 	req    *http.Request
 	resp   *http.Response // the transport's own
 	duplex bool
@@ -162,7 +163,7 @@ func (t *tail) abandon() {
 	if lost && t.rt.cfg.OnAbandoned != nil {
 		defer func() { _ = recover() }() // it must not end the process
 		t.rt.cfg.OnAbandoned(AbandonedBody{
-			Dependency: t.rt.p.Name(), Method: t.req.Method, Host: t.req.URL.Host, Status: t.resp.StatusCode,
+			Dependency: t.p.Name(), Method: t.req.Method, Host: t.req.URL.Host, Status: t.resp.StatusCode,
 		})
 	}
 }

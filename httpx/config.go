@@ -26,6 +26,11 @@ const (
 // The functions run on the goroutine of the request, except OnAbandoned, and may run
 // concurrently.
 type Config struct {
+	// Choose picks the pipeline of each request, such as one for each host ([Hosts]) or
+	// route ([Routes]). What it leaves open goes through the pipeline that the transport
+	// was made with, if there is one. Nil means that all do.
+	Choose Chooser
+
 	// Idempotent says whether a request may reach the server more than once. It
 	// decides in place of [IsIdempotent], which it may ask; it is not asked about a
 	// request whose body cannot be sent again, nor about a call that says so itself
@@ -88,8 +93,8 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Transport makes a [RoundTripper] that sends each request through p and, if p lets it,
-// to next. A nil p lets everything through and changes nothing; a nil next is
+// Transport makes a [RoundTripper] that sends each request through p, or what Choose
+// returns, and, if that lets it, to next. A nil p lets everything through and changes nothing; a nil next is
 // [http.DefaultTransport]. The error is that of [Config.Validate].
 func (c Config) Transport(p *policy.Pipeline, next http.RoundTripper) (*RoundTripper, error) {
 	if err := c.Validate(); err != nil {

@@ -64,12 +64,22 @@ func (rt *RoundTripper) transport() http.RoundTripper {
 // or the context's error. A response whose status says that it failed is not an error:
 // the last one is returned as it is, with its body open.
 func (rt *RoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
-	if rt.p == nil {
+	p := rt.p
+	if rt.cfg.Choose != nil {
+		own, done := rt.cfg.Choose.Choose(req)
+		if done != nil {
+			defer done()
+		}
+		if own != nil {
+			p = own
+		}
+	}
+	if p == nil {
 		return rt.transport().RoundTrip(req)
 	}
 	call := rt.callOf(req)
-	x := exchange{rt: rt, req: req, caller: req}
-	if rt.p.Hedges(*call) {
+	x := exchange{rt: rt, p: p, req: req, caller: req}
+	if p.Hedges(*call) {
 		// An attempt that has lost may read it while the caller, who has the response,
 		// changes the original.
 		x.req = req.Clone(req.Context())
@@ -78,7 +88,7 @@ func (rt *RoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 		x.sent = new(sent)
 		defer x.sent.closeUnused(req.Body)
 	}
-	resp, err := policy.DoAttempt(req.Context(), rt.p, call, x, attempt, rt.discard)
+	resp, err := policy.DoAttempt(req.Context(), p, call, x, attempt, rt.discard)
 	switch {
 	case resp != nil:
 		// An error beside it is that of a fallback that could not better it.
@@ -111,6 +121,7 @@ func complete(resp *http.Response, req *http.Request) *http.Response {
 // exchange is one request of the caller, tried once or more.
 type exchange struct {
 	rt     *RoundTripper
+	p      *policy.Pipeline
 	req    *http.Request // what is sent, and shown to Classify
 	caller *http.Request // what responses refer to
 	sent   *sent         // nil when the request has no body
@@ -150,7 +161,7 @@ func attempt(ctx context.Context, x exchange, at *policy.Attempt) (*http.Respons
 	at.SetOutcome(kind, pushback)
 	at.SetCode(uint16(resp.StatusCode)) //nolint:gosec // three digits; it is for texts only
 	if followed(resp) {
-		return x.rt.follow(x.req, resp, at.Hold()), nil
+		return x.follow(resp, at.Hold()), nil
 	}
 	return resp, nil
 }
