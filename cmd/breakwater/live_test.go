@@ -51,3 +51,27 @@ func TestDemoJSONIsAllThereIsOnStandardOutput(t *testing.T) {
 	assert.GreaterOrEqual(t, r.Rate, 200)
 	assert.Positive(t, r.Protected.Real)
 }
+
+// The runs that the team of a login page had to script, against a limit of 1/s and one of
+// 10/s, at full length.
+func TestLoadRepeatsTheCaptchaRuns(t *testing.T) {
+	t.Parallel()
+	t.Run("2.5 per second for 12 s at 1/s", func(t *testing.T) {
+		t.Parallel()
+		r := runLoad(t, "--url", captcha(t, 1), "--rate", "2.5/s", "--for", "12s")
+		assert.Equal(t, 12, r.Passed)
+		require.Len(t, r.Timeline, 12)
+		for _, s := range r.Timeline {
+			assert.Equal(t, 1, s.Passed, "second %d", s.Second)
+		}
+	})
+	t.Run("20 per second for 10 s at 10/s", func(t *testing.T) {
+		t.Parallel()
+		r := runLoad(t, "--url", captcha(t, 10), "--rate", "20/s", "--for", "10s")
+		assert.InDelta(t, 100, r.Passed, 2)
+		assert.Equal(t, 200, r.Passed+r.Refused)
+		for _, s := range r.Timeline {
+			assert.InDelta(t, 10, s.Passed, 1, "second %d", s.Second)
+		}
+	})
+}

@@ -4,6 +4,7 @@
 //	breakwater incident (name | --all) [--json]
 //	breakwater top [--header-file file] [--once] url
 //	breakwater lint [--format text|json|sarif] file...
+//	breakwater load --url url (--burst n | --rate r --for d | --ramp a..b --for d | --stages file) ...
 //	breakwater size [--rate r] [--latency d] [--quota r] ...
 //	breakwater config show file...
 //	breakwater schema
@@ -45,6 +46,7 @@ type commands struct {
 	Incident incidentCommand `cmd:"" help:"Replay an incident, before and after, in virtual time."`
 	Top      topCommand      `cmd:"" help:"Watch a dashboard in a terminal."`
 	Lint     lintCommand     `cmd:"" help:"Find settings that are valid and have led to incidents."`
+	Load     loadCommand     `cmd:"" help:"Send requests at a rate, and count what comes back each second."`
 	Size     sizeCommand     `cmd:"" help:"Reckon limits from measured figures."`
 	Config   configCommand   `cmd:"" help:"Look at settings."`
 	Schema   schemaCommand   `cmd:"" help:"Print the JSON Schema of breakwater.yaml."`
