@@ -23,7 +23,7 @@ type Attempt struct {
 	// call that began it (a response body), and are cleared when it is recycled.
 	ctx   context.Context //nolint:containedctx // see above
 	bound *deadlineCtx
-	total *deadlineCtx // the call's, once the attempt has outlived it
+	total *deadlineCtx // the call's, once the attempt has outlived it, or has no other
 	onEnd func()       // ends what else belongs to the attempt; nil for nearly all
 
 	entered   uint32 // bit i is set while gate i has let the attempt in
@@ -275,6 +275,9 @@ func (a *Attempt) settle(o Outcome) {
 		mask = ^a.plan.holds
 		if a.bound != nil {
 			a.bound.disarm()
+		}
+		if a.total != nil {
+			a.total.disarm()
 		}
 	}
 	a.leave(o, mask)

@@ -31,37 +31,7 @@ type Handle struct {
 //
 // It blocks only where a gate of the pipeline waits. A nil pipeline lets everything
 // in.
-func (p *Pipeline) Enter(ctx context.Context) (Handle, error) {
-	if p == nil {
-		return Handle{ctx: ctx}, nil
-	}
-	if err := contextError(ctx); err != nil {
-		p.stats.first().calls[NotRun].Add(1)
-		return Handle{}, err
-	}
-	pl := p.plan.Load()
-	if pl.runner != nil {
-		return Handle{}, ErrPooled
-	}
-	a := p.newAttempt(ctx, pl, 1, nil)
-	admitted := false
-	defer func() {
-		if !admitted {
-			a.unwind(nil)
-		}
-	}()
-	err := a.admit()
-	admitted = true
-	if err != nil {
-		st := p.stats.at(a.stripe)
-		st.calls[NotRun].Add(1)
-		st.attempts[NotRun].Add(1)
-		a.recycle()
-		return Handle{}, err
-	}
-	a.held = true
-	return a.handle(), nil
-}
+func (p *Pipeline) Enter(ctx context.Context) (Handle, error) { return p.enter(ctx, nil, false) }
 
 // Context returns the context that the attempt runs under. If the attempt has a
 // timeout, it ends with that, and when the handle is released. It is
