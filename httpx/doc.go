@@ -1,6 +1,6 @@
-// Package httpx puts a pipeline under an [http.Client]: [Transport] makes an
-// [http.RoundTripper] of it, so that every request of the client is a call and every
-// try of a request an attempt.
+// Package httpx puts a pipeline under an [http.Client], and one in front of an
+// [http.Handler]. [Transport] makes an [http.RoundTripper] of a pipeline, so that every
+// request of the client is a call and every try of a request an attempt.
 //
 //	client := &http.Client{Transport: httpx.Transport(inventory, nil)}
 //
@@ -42,4 +42,13 @@
 // Where the server is one of ours (Config.Internal), a request says which attempt it is
 // and how long it will be waited for. [Hop] is the middleware that reads this in the
 // server, so that layers which retry do not multiply.
+//
+// # Servers
+//
+// [Server] puts a pipeline in front of an [http.Handler], and makes answers of refusals, those
+// of pipelines that the handler calls included:
+//
+//	server, err := httpx.NewServer(inbound, httpx.ServerConfig{})
+//	…
+//	http.ListenAndServe(":8080", server.Handler(mux))
 package httpx

@@ -20,7 +20,7 @@ const referenceDir = docsDir + "/reference"
 var referencePages = map[string]string{"otelx": "telemetry"}
 
 // Reference pages of packages that have a second one.
-var secondPages = map[string]string{"fallback": "defer", "retry": "hedge"}
+var secondPages = map[string]string{"fallback": "defer", "httpx": "httpx-server", "retry": "hedge"}
 
 // Directories without packages that users configure.
 var noReference = []string{"bench", "cmd", "examples", "tools", "internal"}
