@@ -112,8 +112,10 @@ unit: # The test runs of `make test`, added up.
 	} | .tmp/testsum -o .tmp/test-summary -modules "$$(go list -m)"
 
 .PHONY: schema
-schema: ## Write the JSON Schema of breakwater.yaml from the Go types and their comments
+schema: ## Write the JSON Schemas of breakwater.yaml from the Go types and their comments
 	go -C config test -count=1 -run '^TestSchemaIsThatOfTheTypes$$' . -update
+	go -C config/redisconfig test -count=1 -run '^TestDescriptionsAreTheComments$$' . -update
+	go -C cmd/breakwater test -count=1 -run '^TestSchema$$' . -update
 
 .PHONY: dashboard
 dashboard: ## Build the dashboard's page (needs Node 20.19 or later); the result is committed

@@ -11,47 +11,41 @@ import (
 )
 
 // kinds are the policies that can be written down: those whose settings are data, under
-// the names that metrics and errors have for them. Fallbacks and classifiers are code,
-// and join them where the pipelines are made.
+// the names that metrics and errors have for them. A [Program] adds others.
 var kinds = []kindOf{
-	{"timeout", reflect.TypeFor[policy.Timeouts]()},
-	{"retry", reflect.TypeFor[retry.Config]()},
-	{"hedge", reflect.TypeFor[retry.Hedge]()},
-	{"ratelimit", reflect.TypeFor[ratelimit.TokenBucket]()},
-	{"pacer", reflect.TypeFor[ratelimit.Pacer]()},
-	{"fixed_window", reflect.TypeFor[ratelimit.FixedWindow]()},
-	{"sliding_window", reflect.TypeFor[ratelimit.SlidingWindow]()},
-	{"warm_up", reflect.TypeFor[ratelimit.WarmUp]()},
-	{"lanes", reflect.TypeFor[ratelimit.Lanes]()},
-	{"keyed", reflect.TypeFor[ratelimit.Keyed]()},
-	{"all", reflect.TypeFor[ratelimit.All]()},
-	{"feedback", reflect.TypeFor[ratelimit.Feedback]()},
-	{"system", reflect.TypeFor[ratelimit.System]()},
-	{"bulkhead", reflect.TypeFor[bulkhead.Semaphore]()},
-	{"pool", reflect.TypeFor[bulkhead.Pool]()},
-	{"adaptive", reflect.TypeFor[bulkhead.Adaptive]()},
-	{"breaker", reflect.TypeFor[breaker.Config]()},
-	{"keyed_breaker", reflect.TypeFor[breaker.Keyed]()},
-	{"throttle", reflect.TypeFor[breaker.Throttle]()},
+	kind[policy.Timeouts]("timeout"),
+	kind[retry.Config]("retry"),
+	kind[retry.Hedge]("hedge"),
+	kind[ratelimit.TokenBucket]("ratelimit"),
+	kind[ratelimit.Pacer]("pacer"),
+	kind[ratelimit.FixedWindow]("fixed_window"),
+	kind[ratelimit.SlidingWindow]("sliding_window"),
+	kind[ratelimit.WarmUp]("warm_up"),
+	kind[ratelimit.Lanes]("lanes"),
+	kind[ratelimit.Keyed]("keyed"),
+	kind[ratelimit.All]("all"),
+	kind[ratelimit.Feedback]("feedback"),
+	kind[ratelimit.System]("system"),
+	kind[bulkhead.Semaphore]("bulkhead"),
+	kind[bulkhead.Pool]("pool"),
+	kind[bulkhead.Adaptive]("adaptive"),
+	kind[breaker.Config]("breaker"),
+	kind[breaker.Keyed]("keyed_breaker"),
+	kind[breaker.Throttle]("throttle"),
+}
+
+func kind[P policy.Policy](name string) kindOf {
+	return kindOf{name: name, spec: reflect.TypeFor[P]()}
 }
 
 type kindOf struct {
-	name string
-	spec reflect.Type
+	name  string
+	spec  reflect.Type
+	added *Kind // of another package; nil for those of this one
 }
 
-func kindNamed(name string) (kindOf, bool) {
-	for _, k := range kinds {
-		if k.name == name {
-			return k, true
-		}
-	}
-	return kindOf{}, false
-}
-
-// kindNames lists the kinds in the order of a pipeline, outermost first.
-func kindNames() (names []string) {
-	for _, k := range kinds {
+func kindNames(list []kindOf) (names []string) {
+	for _, k := range list {
 		names = append(names, k.name)
 	}
 	return names

@@ -64,17 +64,6 @@ func TestProfilesAreValid(t *testing.T) {
 	}
 }
 
-func TestNearest(t *testing.T) {
-	t.Parallel()
-	known := []string{"OpenFor", "MaxOpenFor", "Window", "MinCalls"}
-	for give, want := range map[string]string{
-		"OpenFro": "OpenFor", "openfor": "OpenFor", "open_for": "OpenFor", "Windwo": "Window", "min-calls": "MinCalls",
-		"MinCall": "MinCalls", "": "", "Elephant": "", "MaxOpenFr": "MaxOpenFor",
-	} {
-		assert.Equal(t, want, nearest(give, known), give)
-	}
-}
-
 func FuzzLoad(f *testing.F) {
 	f.Add([]byte("dependencies: {x: {like: database, policies: [breaker: {OpenFor: 5s}]}}"), "x.breaker.OpenFor=3s")
 	f.Add([]byte("a: &a [*a, *a]"), "x")

@@ -14,7 +14,7 @@ import (
 
 func lint(t *testing.T, path string) []*config.Finding {
 	t.Helper()
-	s, err := config.Load(t.Context(), config.File(path))
+	s, err := config.Load(t.Context(), config.File(path), program())
 	require.NoError(t, err)
 	return config.Lint(s)
 }

@@ -43,7 +43,7 @@ func read(ctx context.Context, sources []Source) (list []content, errs []error) 
 
 // settingsOf lays what was read over each other.
 func settingsOf(list []content, errs []error) (*Settings, error) {
-	d := &decoder{errs: slices.Clone(errs)}
+	d := &decoder{words: vocabularyOf(list), errs: slices.Clone(errs)}
 	var low *node
 	var set []layered
 	var waivers []waiver
@@ -141,7 +141,7 @@ func (d *decoder) overrides(low *node, set []layered) *node {
 		if !ok {
 			continue
 		}
-		scratch := &decoder{} // faults of the outline are reported elsewhere
+		scratch := &decoder{words: d.words} // faults of the outline are reported elsewhere
 		var chain []string
 		base := scratch.like(low.field(keyDependencies).field(dep), dep, low.field(keyTemplates), &chain)
 		policies := base.field(keyPolicies)
@@ -149,7 +149,7 @@ func (d *decoder) overrides(low *node, set []layered) *node {
 		if !ok {
 			continue
 		}
-		kind, _ := kindNamed(fmt.Sprint(policies.field(instance).field(keyKind).value()))
+		kind, _ := d.words.kindNamed(fmt.Sprint(policies.field(instance).field(keyKind).value()))
 		if kind.spec == nil {
 			d.fail(s.at, join(dep, instance), "the policy is off")
 			continue

@@ -86,14 +86,15 @@ func (n *node) at(path string) *node {
 			return nil
 		}
 		n = n.items[i]
-		if len(n.keys) == 1 {
-			if _, ok := kindNamed(n.keys[0]); ok {
-				n = n.fields[n.keys[0]]
-			}
+		if len(n.keys) == 1 && !isField(n.keys[0]) {
+			n = n.fields[n.keys[0]] // a policy, under its kind
 		}
 	}
 	return n
 }
+
+// isField reports whether a key is the name of a setting, which begin in upper case.
+func isField(key string) bool { return key != "" && key[0] >= 'A' && key[0] <= 'Z' }
 
 // what names the kind of a node in an error.
 func (n *node) what() string {

@@ -14,7 +14,7 @@ var profilesYAML []byte
 // profiles returns the built-in profiles, by name.
 var profiles = sync.OnceValue(func() map[string]*node {
 	n, err := parse("profiles.yaml", profilesYAML)
-	d := &decoder{}
+	d := &decoder{words: basic}
 	if err == nil {
 		n = d.normal(n)
 	}

@@ -106,6 +106,12 @@ var rules = []*Rule{
 		Fix:     "Set a Budget, such as {Ratio: 0.1}.",
 	},
 	{
+		ID: "BW016", Name: "shared-limit-without-stand-in", Severity: Fault, find: sharedWithoutStandIn,
+		Problem:  "A limit in a shared store refuses every call while the store is away, or waits for it for as long as the call has.",
+		Fix:      "Set StandIn to local or allow, and Timeout to a fraction of the call's own timeout.",
+		Incident: "A gateway that asked its Redis without a timeout froze for 30 s.",
+	},
+	{
 		ID: "BW017", Name: "pool-above-connections", Severity: Warning, find: poolAboveConnections,
 		Problem:  "More calls may be in flight than there are connections: the rest wait for one, where nobody sees it.",
 		Fix:      "Set the limit to the number of connections or below.",
@@ -260,6 +266,27 @@ func hedgeWithoutBudget(l *linter, d *dependency) {
 		if n := p.node.field("Budget"); n != nil {
 			if _, none := specialOf(n); none {
 				l.at(d, p, "Budget", "up to %d hedges beside each attempt, and no budget", or(h.MaxHedges, 1))
+			}
+		}
+	}
+}
+
+func sharedWithoutStandIn(l *linter, d *dependency) {
+	for _, s := range d.stores {
+		if s.noStandIn {
+			l.at(d, s.at, s.path+"StandIn", "no call is let in while the store is away")
+		}
+		for _, b := range []struct {
+			what string
+			time time.Duration
+		}{
+			{"the call", d.timeouts.Total},
+			{"an attempt", d.timeouts.Attempt},
+			{"the caller", d.Facts.CallerTimeout},
+		} {
+			if b.time > 0 && s.timeout >= b.time {
+				l.at(d, s.at, s.path+"Timeout", "up to %v for the store, and %s has %v", s.timeout, b.what, b.time)
+				break
 			}
 		}
 	}

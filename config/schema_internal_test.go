@@ -29,54 +29,42 @@ func textOf(typ, pattern, description string) *jsonschema.Schema {
 	return &jsonschema.Schema{Type: typ, Pattern: pattern, Description: description}
 }
 
-func anyOf(list ...*jsonschema.Schema) *jsonschema.Schema { return &jsonschema.Schema{AnyOf: list} }
+func oneOf(list ...*jsonschema.Schema) *jsonschema.Schema { return &jsonschema.Schema{AnyOf: list} }
 
-const specialWords = `^(off|none|unlimited|empty)$`
-
-// special returns how settings of a type are written, nil for those that are written as
-// their type says.
-func schemaOf(r *jsonschema.Reflector, t reflect.Type) *jsonschema.Schema {
-	switch t {
-	case durationType:
-		return anyOf(textOf("string", `^[-+]?([0-9.]+(ns|us|µs|ms|s|m|h))+$`, ""), textOf("string", specialWords, ""), &jsonschema.Schema{Const: 0})
-	case rateType:
-		return anyOf(textOf("string", `^\s*[-+0-9.eE]+\s*/\s*[0-9a-zµ.]+\s*$`, ""), textOf("string", `^unlimited$`, ""))
-	case budgetType:
+// schemaOf returns how settings of a type are written, nil for those that have settings of
+// their own.
+func schemaOf(t *testing.T, r *jsonschema.Reflector, typ reflect.Type) *jsonschema.Schema {
+	t.Helper()
+	if typ == budgetType {
 		list := []*jsonschema.Schema{textOf("string", specialWords, "")}
 		for _, b := range budgets {
-			list = append(list, inline(r, b))
+			list = append(list, inline(t, r, b))
 		}
-		return anyOf(list...)
-	case policyType:
-		return &jsonschema.Schema{Ref: "#/$defs/policy"}
+		return oneOf(list...)
 	}
-	switch t.Kind() {
-	case reflect.Int, reflect.Int32, reflect.Int64:
-		return anyOf(&jsonschema.Schema{Type: "integer"}, textOf("string", `^[-+]?[0-9]+\s*(k|M|G|Ki|Mi|Gi)?$`, ""), textOf("string", specialWords, ""))
-	case reflect.Float64:
-		return anyOf(&jsonschema.Schema{Type: "number"}, textOf("string", `^[-+0-9.eE]+\s*%?$`, ""), textOf("string", specialWords, ""))
-	case reflect.Uint8, reflect.Int8:
-		s := &jsonschema.Schema{Type: "string"}
-		for _, w := range words(t) {
-			s.Enum = append(s.Enum, w.name)
-		}
-		return s
-	default:
+	leaf := leafSchema(typ)
+	if leaf == nil {
 		return nil
 	}
+	raw, err := json.Marshal(leaf)
+	require.NoError(t, err)
+	s := &jsonschema.Schema{}
+	require.NoError(t, json.Unmarshal(raw, s))
+	return s
 }
 
 // inline returns the schema of a struct's settings, without references.
-func inline(r *jsonschema.Reflector, t reflect.Type) *jsonschema.Schema {
+func inline(t *testing.T, r *jsonschema.Reflector, typ reflect.Type) *jsonschema.Schema {
+	t.Helper()
 	s := &jsonschema.Schema{Type: "object", Properties: jsonschema.NewProperties(), AdditionalProperties: jsonschema.FalseSchema}
-	for _, f := range reflect.VisibleFields(t) {
+	for _, f := range reflect.VisibleFields(typ) {
 		if !settable(f) {
 			continue
 		}
-		p := property(r, f.Type)
-		owner := t
+		p := property(t, r, f.Type)
+		owner := typ
 		if len(f.Index) > 1 { // of an embedded struct
-			owner = t.FieldByIndex(f.Index[:len(f.Index)-1]).Type
+			owner = typ.FieldByIndex(f.Index[:len(f.Index)-1]).Type
 		}
 		c := *p
 		c.Description = oneLine(r.CommentMap[owner.PkgPath()+"."+owner.Name()+"."+f.Name])
@@ -85,21 +73,20 @@ func inline(r *jsonschema.Reflector, t reflect.Type) *jsonschema.Schema {
 	return s
 }
 
-func property(r *jsonschema.Reflector, t reflect.Type) *jsonschema.Schema {
-	if s := schemaOf(r, t); s != nil {
+func property(t *testing.T, r *jsonschema.Reflector, typ reflect.Type) *jsonschema.Schema {
+	t.Helper()
+	if s := schemaOf(t, r, typ); s != nil {
 		return s
 	}
-	switch t.Kind() {
+	switch typ.Kind() {
 	case reflect.Struct:
-		return inline(r, t)
+		return inline(t, r, typ)
 	case reflect.Slice:
-		return &jsonschema.Schema{Type: "array", Items: property(r, t.Elem())}
+		return &jsonschema.Schema{Type: "array", Items: property(t, r, typ.Elem())}
 	case reflect.Map:
-		return &jsonschema.Schema{Type: "object", AdditionalProperties: property(r, t.Elem())}
-	case reflect.Bool:
-		return &jsonschema.Schema{Type: "boolean"}
+		return &jsonschema.Schema{Type: "object", AdditionalProperties: property(t, r, typ.Elem())}
 	default:
-		return &jsonschema.Schema{Type: "string"}
+		return &jsonschema.Schema{}
 	}
 }
 
@@ -108,7 +95,7 @@ func oneLine(s string) string {
 	return strings.NewReplacer("[", "", "]", "").Replace(strings.Join(strings.Fields(s), " "))
 }
 
-func object(description string, pairs ...any) *jsonschema.Schema {
+func objectOf(description string, pairs ...any) *jsonschema.Schema {
 	s := &jsonschema.Schema{Type: "object", Description: description, Properties: jsonschema.NewProperties(), AdditionalProperties: jsonschema.FalseSchema}
 	for i := 0; i < len(pairs); i += 2 {
 		s.Properties.Set(pairs[i].(string), pairs[i+1].(*jsonschema.Schema)) //nolint:forcetypeassert // pairs of these
@@ -130,29 +117,29 @@ func makeSchema(t *testing.T) []byte {
 	}
 	off := textOf("string", `^off$`, "takes away the policy that a template has")
 	var entries []*jsonschema.Schema
-	defaults := object("Settings by kind of policy, of those that do not say otherwise.")
+	defaults := objectOf("Settings by kind of policy, of those that do not say otherwise.")
 	var names []any
 	for _, k := range kinds {
-		settings := inline(r, k.spec)
+		settings := inline(t, r, k.spec)
 		settings.Description = oneLine(r.CommentMap[k.spec.PkgPath()+"."+k.spec.Name()])
 		defs := "#/$defs/" + k.name
 		names = append(names, k.name)
-		entry := object("", k.name, anyOf(&jsonschema.Schema{Ref: defs}, off, &jsonschema.Schema{Type: "null"}))
+		entry := objectOf("", k.name, oneOf(&jsonschema.Schema{Ref: defs}, off, &jsonschema.Schema{Type: "null"}))
 		entry.Required = []string{k.name}
 		entries = append(entries, entry)
 		defaults.Properties.Set(k.name, &jsonschema.Schema{Ref: defs})
 	}
 	entries = append(entries, &jsonschema.Schema{Type: "string", Enum: names})
 	list := &jsonschema.Schema{Type: "array", Description: "The policies, each as its kind and its settings.", Items: &jsonschema.Schema{Ref: "#/$defs/policy"}}
-	facts := inline(r, reflect.TypeFor[Facts]())
+	facts := inline(t, r, reflect.TypeFor[Facts]())
 	facts.Description = oneLine(r.CommentMap["github.com/breakwater-go/breakwater/config.Facts"])
-	dep := anyOf(object("",
+	dep := oneOf(objectOf("",
 		keyLike, textOf("string", "", "The template or profile that this is like."),
 		keyOrdered, &jsonschema.Schema{Type: "boolean", Description: "Keep the order of the gates as they are listed, outermost first."},
 		keyFacts, facts,
 		keyPolicies, list,
 	), &jsonschema.Schema{Type: "null"})
-	root := object("Policies of dependencies.",
+	root := objectOf("Policies of dependencies.",
 		keyDefaults, defaults,
 		keyTemplates, mapOf("What dependencies may be like, by name.", &jsonschema.Schema{Ref: "#/$defs/dependency"}),
 		keyDependencies, mapOf("The dependencies, by name.", &jsonschema.Schema{Ref: "#/$defs/dependency"}),
@@ -162,7 +149,7 @@ func makeSchema(t *testing.T) []byte {
 	root.Title = "breakwater.yaml"
 	root.Definitions = jsonschema.Definitions{"policy": {AnyOf: entries}, "dependency": dep}
 	for _, k := range kinds {
-		s := inline(r, k.spec)
+		s := inline(t, r, k.spec)
 		s.Description = oneLine(r.CommentMap[k.spec.PkgPath()+"."+k.spec.Name()])
 		root.Definitions[k.name] = s
 	}
@@ -206,6 +193,9 @@ func TestSchemaFits(t *testing.T) {
 	files, err := filepath.Glob("testdata/lint/*.yaml")
 	require.NoError(t, err)
 	for _, f := range append(files, "profiles.yaml") {
+		if strings.Contains(f, "BW016") {
+			continue // of another kind, with a schema of its own
+		}
 		data, err := os.ReadFile(f)
 		require.NoError(t, err)
 		assert.NoError(t, check(data), f)

@@ -50,7 +50,8 @@ type Policy struct {
 	// Values are the settings that were made, in the order of their paths.
 	Values []Value
 
-	node *node
+	node  *node
+	about *About // of a kind that another package adds; nil for others
 }
 
 // Value is a setting that was made somewhere.
@@ -109,8 +110,8 @@ func (d *decoder) normal(n *node) *node {
 		for _, name := range v.keys {
 			switch key {
 			case keyDefaults:
-				if _, ok := kindNamed(name); !ok {
-					d.fail(v.names[name], join(key, name), "%s", unknown("kind of policy", name, kindNames()))
+				if _, ok := d.words.kindNamed(name); !ok {
+					d.fail(v.names[name], join(key, name), "%s", unknown("kind of policy", name, d.words.kindNames()))
 					continue
 				}
 				section.set(name, v.names[name], v.fields[name])
@@ -210,10 +211,10 @@ func (d *decoder) byName(n *node, path string) *node {
 // single takes an entry of a list of policies apart.
 func (d *decoder) single(item *node, path string) (kind kindOf, settings *node, at Origin, ok bool) {
 	if s, isText := item.scalar.(string); isText && item.kind == scalarNode { // "- breaker" alone
-		if kind, ok = kindNamed(s); ok {
+		if kind, ok = d.words.kindNamed(s); ok {
 			return kind, newMapping(item.origin), item.origin, true
 		}
-		d.fail(item.origin, path, "%s", unknown("kind of policy", s, kindNames()))
+		d.fail(item.origin, path, "%s", unknown("kind of policy", s, d.words.kindNames()))
 		return kind, nil, at, false
 	}
 	if item.kind != mappingNode || len(item.keys) != 1 {
@@ -222,8 +223,8 @@ func (d *decoder) single(item *node, path string) (kind kindOf, settings *node, 
 	}
 	name := item.keys[0]
 	at = item.names[name]
-	if kind, ok = kindNamed(name); !ok {
-		d.fail(at, path, "%s", unknown("kind of policy", name, kindNames()))
+	if kind, ok = d.words.kindNamed(name); !ok {
+		d.fail(at, path, "%s", unknown("kind of policy", name, d.words.kindNames()))
 		return kind, nil, at, false
 	}
 	return kind, item.fields[name], at, true
@@ -238,14 +239,34 @@ func (d *decoder) entry(item *node, path string) policy.Policy {
 	if settings.kind == scalarNode && settings.scalar == nil {
 		settings = newMapping(settings.origin)
 	}
-	return d.spec(kind, settings, path)
+	before := len(d.errs)
+	v := d.read(kind, settings, path)
+	if kind.added == nil {
+		return d.spec(v)
+	}
+	return d.make(kind, v, settings, path, d.errs[before:])
 }
 
-// spec makes the configuration of a policy from its settings.
-func (d *decoder) spec(kind kindOf, settings *node, path string) policy.Policy {
+// read fills the configuration of a policy from its settings.
+func (d *decoder) read(kind kindOf, settings *node, path string) reflect.Value {
 	v := reflect.New(kind.spec).Elem()
 	d.fields(v, settings, path, []string{keyKind})
+	return v
+}
+
+// spec returns the configuration of a policy of this package as what it is.
+func (*decoder) spec(v reflect.Value) policy.Policy {
 	p, _ := reflect.TypeAssert[policy.Policy](v) // every kind is one
+	return p
+}
+
+// make lets another package make a policy of its settings.
+func (d *decoder) make(kind kindOf, v reflect.Value, settings *node, path string, unread []error) policy.Policy {
+	p, err := kind.added.Make(d.dependency, v.Interface())
+	d.locate(err, settings, path, unread)
+	if err == nil && p == nil {
+		d.fail(settings.origin, path, "the program has made no policy of it")
+	}
 	return p
 }
 
@@ -260,6 +281,7 @@ func (d *decoder) settings(low, high *node) *Settings {
 	}
 	d.templates(templates, defaults)
 	for _, name := range deps.keys {
+		d.dependency = name
 		dep := Dependency{Name: name, Origin: deps.names[name]}
 		base := d.like(deps.fields[name], name, templates, &dep.Like)
 		if o, ok := base.field(keyOrdered).value().(bool); ok {
@@ -301,8 +323,8 @@ func (d *decoder) settings(low, high *node) *Settings {
 // misspelt setting should not wait for its first use.
 func (d *decoder) templates(templates, defaults *node) {
 	for _, name := range defaults.names0() {
-		if kind, ok := kindNamed(name); ok {
-			d.spec(kind, defaults.fields[name], join(keyDefaults, name))
+		if kind, ok := d.words.kindNamed(name); ok {
+			d.read(kind, defaults.fields[name], join(keyDefaults, name))
 		}
 	}
 	for _, name := range templates.names0() {
@@ -311,8 +333,8 @@ func (d *decoder) templates(templates, defaults *node) {
 		policies := templates.fields[name].field(keyPolicies)
 		for _, instance := range policies.names0() {
 			own := policies.fields[instance]
-			if kind, ok := kindNamed(fmt.Sprint(own.field(keyKind).value())); ok {
-				d.spec(kind, own, join(name, instance))
+			if kind, ok := d.words.kindNamed(fmt.Sprint(own.field(keyKind).value())); ok {
+				d.read(kind, own, join(name, instance))
 			}
 		}
 	}
@@ -334,33 +356,42 @@ func (d *decoder) policy(dependency, instance string, policies, above, defaults 
 	}
 	path := join(dependency, instance)
 	name, _ := own.field(keyKind).value().(string)
-	kind, ok := kindNamed(name)
+	kind, ok := d.words.kindNamed(name)
 	if !ok {
 		d.fail(own.origin, path, "%s: want a mapping of settings, or off", own.what())
 		return Policy{}, false
 	}
 	own = over(defaults.field(kind.name), own)
 	before := len(d.errs)
-	p := Policy{Kind: kind.name, Name: instance, Origin: policies.names[instance], Spec: d.spec(kind, own, path), node: own}
+	p := Policy{Kind: kind.name, Name: instance, Origin: policies.names[instance], node: own}
 	p.Values = values(own, "")
-	d.valid(p, own, path, d.errs[before:])
+	read := d.read(kind, own, path)
+	unread := d.errs[before:]
+	if kind.added == nil {
+		p.Spec = d.spec(read)
+		if v, ok := p.Spec.(interface{ Validate() error }); ok {
+			d.locate(v.Validate(), own, path, unread)
+		}
+		return p, true
+	}
+	p.Spec = d.make(kind, read, own, path, unread)
+	if kind.added.About != nil {
+		about := kind.added.About(read.Interface())
+		p.about = &about
+	}
 	return p, true
 }
 
-// valid lets a policy look at its own settings. Each fault gets the place of the
-// setting it is about. A setting that could not be read is known to be wrong.
-func (d *decoder) valid(p Policy, n *node, path string, unread []error) {
+// locate notes what a policy has found in its own settings. Each fault gets the place of
+// the setting it is about. A setting that could not be read is known to be wrong.
+func (d *decoder) locate(err error, n *node, path string, unread []error) {
 	known := map[string]bool{}
 	for _, err := range unread {
 		if e, ok := err.(*Error); ok { //nolint:errorlint // they are not wrapped
 			known[e.Path] = true
 		}
 	}
-	v, ok := p.Spec.(interface{ Validate() error })
-	if !ok {
-		return
-	}
-	for _, err := range flatten(v.Validate()) {
+	for _, err := range flatten(err) {
 		fault := &Error{Origin: n.origin, Path: path, Problem: err.Error(), Err: err}
 		if ce, ok := errors.AsType[*policy.ConfigError](err); ok {
 			at := n.at(ce.Field)
@@ -414,18 +445,18 @@ func values(n *node, path string) (list []Value) {
 				if item.kind == mappingNode {
 					list = append(list, values(item, at)...)
 				} else {
-					list = append(list, Value{Path: at, Text: text(item.scalar), Origin: item.origin})
+					list = append(list, Value{Path: at, Text: written(item.scalar), Origin: item.origin})
 				}
 			}
 		default:
-			list = append(list, Value{Path: join(path, key), Text: text(v.scalar), Origin: v.origin})
+			list = append(list, Value{Path: join(path, key), Text: written(v.scalar), Origin: v.origin})
 		}
 	}
 	return list
 }
 
-// text writes a scalar as a file would.
-func text(v any) string {
+// written writes a scalar as a file would.
+func written(v any) string {
 	if v == nil {
 		return "null"
 	}

@@ -119,16 +119,17 @@ func Size(m Measured) (*Sizing, error) {
 		return value
 	}
 
-	rate := 0.0 // that one process may send
+	rate, all := 0.0, 0.0 // that one process may send, and all of them
 	if m.Quota > 0 {
 		fleet := add("fleet limit", 0.8*m.Quota, "per second", "%g × 0.8: 20 %% are left for clocks that differ and for others", m.Quota)
 		rate = add("local share", fleet/float64(m.Nodes), "per second", "%g / %d: the limit of each process while they cannot share one", fleet, m.Nodes)
+		all = fleet
 	}
 	if m.NodeLimit > 0 {
 		fleet := add("fleet limit by node", m.NodeLimit*float64(m.Nodes)*0.8, "per second", "%g × %d × 0.8", m.NodeLimit, m.Nodes)
 		share := add("local share by node", fleet/float64(m.Nodes), "per second", "%g / %d", fleet, m.Nodes)
 		if rate == 0 || share < rate {
-			rate = share
+			rate, all = share, fleet
 		}
 	}
 
@@ -156,7 +157,7 @@ func Size(m Measured) (*Sizing, error) {
 		queue = bulkhead.QueueFor(throughput, m.Wait)
 		add("queue", float64(queue), "", "%.4g per second (%d at %v) × %v of acceptable wait", throughput, n, m.Latency, m.Wait)
 	}
-	s.Policies = m.policies(rate, concurrency, workers, queue)
+	s.Policies = m.policies(rate, all, concurrency, workers, queue)
 	return s, nil
 }
 
@@ -170,7 +171,7 @@ func (m Measured) offered(limit float64) float64 {
 }
 
 // policies writes the policies down.
-func (m Measured) policies(rate float64, concurrency, workers, queue int) string {
+func (m Measured) policies(rate, all float64, concurrency, workers, queue int) string {
 	var b strings.Builder
 	room := concurrency
 	if workers > 0 {
@@ -194,7 +195,11 @@ func (m Measured) policies(rate float64, concurrency, workers, queue int) string
 		if room > 0 {
 			burst = min(burst, room+queue)
 		}
-		fmt.Fprintf(&b, "  - ratelimit: {Rate: %v, Burst: %d}\n", strings.ReplaceAll(ratelimit.PerSecond(rate).String(), " ", ""), burst)
+		fmt.Fprintf(&b, "  - ratelimit: {Rate: %v, Burst: %d}\n", rateText(rate), burst)
+		if m.Nodes > 1 {
+			fmt.Fprintf(&b, "  # or one limit for all, of the kind that config/redisconfig adds:\n")
+			fmt.Fprintf(&b, "  # - redis: {Limits: [{Rate: %v, Burst: %d}], Settings: {Nodes: %d}}\n", rateText(all), burst*m.Nodes, m.Nodes)
+		}
 	}
 	switch {
 	case workers > 0 && queue > 0:
@@ -210,6 +215,11 @@ func (m Measured) policies(rate float64, concurrency, workers, queue int) string
 		fmt.Fprintf(&b, "  - breaker: {%s}\n", circuitFor(m.offered(rate), longest, room))
 	}
 	return b.String()
+}
+
+// rateText writes a rate as a file would.
+func rateText(perSecond float64) string {
+	return strings.ReplaceAll(ratelimit.PerSecond(perSecond).String(), " ", "")
 }
 
 // circuitFor returns the settings of a breaker whose window is filled in time: at the

@@ -38,6 +38,8 @@ type Content struct {
 	// Set are single settings, such as {"inventory.breaker.OpenFor", "5s"}. They can
 	// change what a file has set up, and cannot add policies.
 	Set []Setting
+
+	program *Program
 }
 
 // Setting is a single setting.

@@ -22,7 +22,11 @@ var (
 )
 
 // decoder fills settings from nodes, and collects what is wrong with them.
-type decoder struct{ errs []error }
+type decoder struct {
+	words      *vocabulary
+	dependency string // that is being read
+	errs       []error
+}
 
 func (d *decoder) fail(at Origin, path, format string, args ...any) {
 	d.errs = append(d.errs, &Error{Origin: at, Path: path, Problem: fmt.Sprintf(format, args...)})

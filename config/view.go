@@ -20,6 +20,7 @@ type dependency struct {
 	rooms    []room
 	breakers []circuit
 	waits    []wait
+	stores   []store
 	retry    *retry.Config
 	retryAt  *Policy
 	timeouts policy.Timeouts
@@ -65,6 +66,10 @@ func newDependency(dep *Dependency) *dependency {
 	d := &dependency{Dependency: dep}
 	for i := range dep.Policies {
 		p := &dep.Policies[i]
+		if p.about != nil {
+			d.limits(p, *p.about)
+			continue
+		}
 		d.limit(p, p.Spec, "")
 		switch c := p.Spec.(type) {
 		case bulkhead.Semaphore:

@@ -8,7 +8,11 @@ import (
 	"text/tabwriter"
 
 	"github.com/breakwater-go/breakwater/config"
+	"github.com/breakwater-go/breakwater/config/redisconfig"
 )
+
+// kinds are the kinds of policies of other modules that a file may have.
+func kinds() []config.Kind { return []config.Kind{redisconfig.Kind(nil)} }
 
 // errFound ends a command that has found what it looked for and has printed it.
 var errFound = errors.New("found")
@@ -20,7 +24,7 @@ type sources struct {
 }
 
 func (s sources) load(ctx context.Context) (*config.Settings, error) {
-	list := []config.Source{config.Environment("BREAKWATER_", nil), config.Flags(s.Set...)}
+	list := []config.Source{&config.Program{Kinds: kinds()}, config.Environment("BREAKWATER_", nil), config.Flags(s.Set...)}
 	for _, f := range s.Files {
 		list = append(list, config.File(f))
 	}
@@ -77,7 +81,7 @@ type schemaCommand struct{}
 
 // Run prints the JSON Schema of the file.
 func (schemaCommand) Run(out output) error {
-	_, err := out.Out.Write(config.Schema())
+	_, err := out.Out.Write(config.Schema(kinds()...))
 	return err
 }
 

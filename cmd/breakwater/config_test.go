@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"flag"
 	"os"
 	"path/filepath"
 	"testing"
@@ -70,6 +71,8 @@ func TestSize(t *testing.T) {
 		{nil, exitError, "", "at least one of --rate"},
 		{[]string{"--rate=10"}, exitError, "", "size.Latency"},
 		{[]string{"--rate=-1"}, exitError, "", "size.Rate: -1"},
+		{[]string{"--rate=10", "--latency=1s", "--nodes=0"}, exitError, "", "--nodes 0: want at least 1"},
+		{[]string{"--quota=100", "--latency=1s", "--nodes=4"}, exitOK, "# - redis: {Limits: [{Rate: 80/s, Burst: 80}], Settings: {Nodes: 4}}", ""},
 		{[]string{"--csv", csv + "x"}, exitError, "", "no such file"},
 	} {
 		var out, errs bytes.Buffer
@@ -79,9 +82,32 @@ func TestSize(t *testing.T) {
 	}
 }
 
+// update makes the test write the schema (make schema).
+var update = flag.Bool("update", false, "write breakwater.schema.json")
+
+// The committed schema, for editors, is the one that the command prints: that of all kinds.
 func TestSchema(t *testing.T) {
 	t.Parallel()
 	var out, errs bytes.Buffer
 	require.Equal(t, exitOK, run(t.Context(), []string{"schema"}, output{&out, &errs}))
 	assert.True(t, json.Valid(out.Bytes()))
+	if *update {
+		require.NoError(t, os.WriteFile("breakwater.schema.json", out.Bytes(), 0o600))
+	}
+	committed, err := os.ReadFile("breakwater.schema.json")
+	require.NoError(t, err)
+	assert.Equal(t, string(committed), out.String(), "run make schema")
+}
+
+// A file may have policies of other modules: lint and config show know them without their
+// clients.
+func TestSharedLimits(t *testing.T) {
+	t.Parallel()
+	var out, errs bytes.Buffer
+	require.Equal(t, exitError, run(t.Context(), []string{"lint", "../../config/testdata/lint/BW016-bad.yaml"}, output{&out, &errs}), errs.String())
+	assert.Contains(t, out.String(), "[BW016]")
+	out.Reset()
+	require.Equal(t, exitOK, run(t.Context(), []string{"config", "show", "--set", "answers.redis.Settings.Nodes=5", "../../config/testdata/lint/BW016-good.yaml"}, output{&out, &errs}), errs.String())
+	assert.Regexp(t, `answers.redis.Limits\[0\].Rule +sliding_window +file`, out.String())
+	assert.Regexp(t, `answers.redis.Settings.Nodes +5 +flags`, out.String())
 }

@@ -26,6 +26,7 @@ require (
 )
 
 require (
+	github.com/breakwater-go/breakwater/ratelimit/redislimit v0.0.0-00010101000000-000000000000 // indirect
 	github.com/fsnotify/fsnotify v1.9.0 // indirect
 	github.com/gdamore/encoding v1.0.1 // indirect
 	github.com/go-viper/mapstructure/v2 v2.4.0 // indirect
@@ -34,11 +35,14 @@ require (
 	github.com/lucasb-eyer/go-colorful v1.2.0 // indirect
 	github.com/mitchellh/copystructure v1.2.0 // indirect
 	github.com/mitchellh/reflectwalk v1.0.2 // indirect
+	github.com/redis/go-redis/v9 v9.23.0 // indirect
+	go.uber.org/atomic v1.12.0 // indirect
 )
 
 require (
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/bits-and-blooms/bitset v1.24.4 // indirect
+	github.com/breakwater-go/breakwater/config/redisconfig v0.0.0-00010101000000-000000000000
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/failsafe-go/failsafe-go v0.9.8 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
@@ -68,3 +72,7 @@ replace github.com/breakwater-go/breakwater => ../../
 replace github.com/breakwater-go/breakwater/config => ../../config
 
 replace github.com/breakwater-go/breakwater/examples/incidents => ../../examples/incidents
+
+replace github.com/breakwater-go/breakwater/config/redisconfig => ../../config/redisconfig
+
+replace github.com/breakwater-go/breakwater/ratelimit/redislimit => ../../ratelimit/redislimit

@@ -32,6 +32,9 @@ func (sizeCommand) Help() string {
 
 // Run reckons limits from measured figures.
 func (c sizeCommand) Run(out output) error {
+	if c.Nodes == 0 {
+		return errors.New("size: --nodes 0: want at least 1")
+	}
 	m := config.Measured{}
 	if c.Prometheus != "" {
 		f, err := os.Open(c.Prometheus)

@@ -1,10 +1,11 @@
-package config_test
+package redisconfig_test
 
 import (
 	"path/filepath"
 	"slices"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -16,6 +17,7 @@ import (
 // one after it is clean, or says why a finding may stand.
 func TestIncidentConfigurations(t *testing.T) {
 	t.Parallel()
+	clients := map[string]redis.UniversalClient{"limits": client(t, "127.0.0.1:1")}
 	for name, caught := range map[string][]string{
 		"captcha":    {"BW001", "BW013"},
 		"aggregator": {"BW001", "BW014", "BW017", "BW019", "BW023"},
@@ -25,7 +27,7 @@ func TestIncidentConfigurations(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir := filepath.Join("..", "examples", "incidents", name)
+			dir := filepath.Join("..", "..", "examples", "incidents", name)
 			var found []string
 			for _, f := range lint(t, filepath.Join(dir, "before.yaml")) {
 				t.Log(f)
@@ -37,7 +39,7 @@ func TestIncidentConfigurations(t *testing.T) {
 			for _, f := range lint(t, filepath.Join(dir, "breakwater.yaml")) {
 				assert.True(t, f.Waived, "%s", f)
 			}
-			s, err := config.Load(t.Context(), config.File(filepath.Join(dir, "breakwater.yaml")))
+			s, err := config.Load(t.Context(), config.File(filepath.Join(dir, "breakwater.yaml")), program(clients))
 			require.NoError(t, err)
 			for _, d := range s.Dependencies {
 				p, err := policy.New(d.Name, d.Specs()...)
