@@ -1,11 +1,11 @@
 package breaker
 
 import (
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/breakwater-go/breakwater/internal/draw"
 	"github.com/breakwater-go/breakwater/internal/window"
 	"github.com/breakwater-go/breakwater/policy"
 )
@@ -103,7 +103,7 @@ func newBreaker(now time.Time, cfg *Config, r *rules, subs *policy.Subscribers) 
 	b.set.Store(&settings{cfg, r})
 	b.m = machine{
 		rules: r,
-		seed:  rand.Uint64(), //nolint:gosec // jitter is no secret
+		seed:  draw.Uint64(),
 		state: Closed, gen: 1, first: 1, until: forever, why: WhyStart,
 	}
 	b.publishLocked()

@@ -3,11 +3,11 @@ package breaker
 import (
 	"context"
 	"math"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/breakwater-go/breakwater/internal/draw"
 	"github.com/breakwater-go/breakwater/internal/window"
 	"github.com/breakwater-go/breakwater/policy"
 )
@@ -59,7 +59,7 @@ func newThrottleAt(now time.Time, name string, cfg Throttle) (*Throttler, error)
 	}
 	cfg = cfg.effective()
 	t := &Throttler{
-		base: now, cfg: cfg, since: now, chance: rand.Float64,
+		base: now, cfg: cfg, since: now, chance: draw.Float64,
 		win:   window.New(now, cfg.Window, cfg.Buckets).Watch(uint64(cfg.MinCalls)), //nolint:gosec // validated
 		width: int64(cfg.Window) / int64(cfg.Buckets),
 	}

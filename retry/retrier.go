@@ -3,10 +3,10 @@ package retry
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
+	"github.com/breakwater-go/breakwater/internal/draw"
 	"github.com/breakwater-go/breakwater/policy"
 )
 
@@ -41,7 +41,7 @@ func newSettings(cfg Config, source BudgetSource) *settings {
 		cfg: cfg, source: source, rules: cfg.rules(),
 		delays: delays{
 			kind: cfg.Backoff, base: cfg.BaseDelay, most: cfg.MaxDelay, factor: cfg.Factor, jitter: cfg.Jitter,
-			uniform: rand.Uint64N,
+			uniform: draw.Uint64N,
 		},
 	}
 }
