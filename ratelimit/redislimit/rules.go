@@ -105,7 +105,7 @@ func (r TokenBucket) plan(shards int) (plan, []error) {
 	return plan{
 		kind: bucket, rate: r.Rate, burst: burst / shards, total: burst,
 		args: func(i int) []any {
-			return []any{period, tokens, int64(part(burst, shards, i)) * period, fmt.Sprintf(":%d:%d", period, tokens)}
+			return []any{period, tokens, int64(part(burst, shards, i)) * period, fmt.Sprintf(":%d:%d:", period, tokens)}
 		},
 	}, errs
 }

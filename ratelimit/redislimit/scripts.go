@@ -1,6 +1,8 @@
 package redislimit
 
 import (
+	"context"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -9,7 +11,9 @@ import (
 
 // A script is put together from a piece for each limit, in which @ stands for its number,
 // so that a call with a single limit runs no more than that takes. KEYS[@] is its key, and
-// what its pieces are told follows in ARGV: @1, @2 and so on.
+// what its pieces are told is @1, @2 and so on. Behind what all limits are told stand the
+// numbers of the call: @want, and where they matter @least and the caps, of which @cap is that
+// of the limit. All is text in ARGV; + 0 makes a number of it, which costs less than tonumber.
 //
 // Numbers in scripts are doubles. All are whole and below 2^53, so they are exact; that
 // is also true of a quotient rounded down, and of a remainder.
@@ -17,13 +21,21 @@ import (
 // A script looks at every limit before it changes any. A refusal takes nothing, and gives
 // no key a longer life; one that is found without an end gets one.
 
-// takeHead is told how many tokens are wanted, and how many are needed.
-const takeHead = `
+const clockHead = `
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
-local want, least = tonumber(ARGV[1]), tonumber(ARGV[2])
-local got, which, retry, expires = want, 0, -1, 9e15
+`
+
+// rounding is what all algorithms but the token bucket need.
+const rounding = `
 local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
+`
+
+// takeHead is told how many tokens are wanted, and how many are needed if that is fewer.
+const takeHead = `
+local want = @want + 0
+local least = (@least or want) + 0
+local got, which, retry, expires = want, 0, -1, 9e15
 `
 
 // takeMid ends a call that is refused: which limit has the longest to go, and how long.
@@ -31,8 +43,14 @@ const takeMid = `
 if got < least then return {0, which, retry, 0} end
 `
 
+// takeTail says of a call that got what it wanted only how long that matters.
 const takeTail = `
+if got == want then return expires end
 return {got, 0, 0, expires}
+`
+
+const backHead = `
+local back = @want + 0
 `
 
 // pieces are what an algorithm adds to a script.
@@ -50,52 +68,60 @@ var algorithms = [...]pieces{
 	// units of which a token takes p, and a microsecond has u. A key lives for a second at
 	// least, as to make one anew costs more than to keep it.
 	bucket: {
-		args: 5,
+		args: 4,
 		look: `
-local p@, u@, b@, c@ = tonumber(@1), tonumber(@2), tonumber(@3), tonumber(@5)
-local d@, r@, s@ = 0, ARGV[@4], redis.call('GET', KEYS[@])
+local p@, u@, b@, r@ = @1 + 0, @2 + 0, @3 + 0, @4
+local d@, s@ = 0, redis.call('GET', KEYS[@])
 if s@ then
-  if string.sub(s@, 17) == r@ then
+  local n = 16 + #r@
+  if string.sub(s@, 17, n) == r@ then
     d@ = (string.sub(s@, 1, 16) - now) * u@
+    if #s@ > n then d@ = d@ + string.sub(s@, n + 1) end
   else
-    local q, p, u, f = string.match(s@, '^(%d+):(%d+):(%d+):?(%d*)$')
+    local q, p, u, f = string.match(s@, '^(%d+):(%d+):(%d+):(%d*)$')
     if q then
       d@ = (q - now) * u + (tonumber(f) or 0)
-      if tonumber(p) ~= p@ or tonumber(u) ~= u@ then d@ = ceil(d@ / p * p@) end
+      if tonumber(p) ~= p@ or tonumber(u) ~= u@ then d@ = math.ceil(d@ / p * p@) end
     end
   end
   if d@ < 0 then d@ = 0 end
   if d@ > b@ then
     d@ = b@
-    redis.call('SET', KEYS[@], string.format('%d%s:%d', now + floor(d@ / u@), r@, d@ % u@), 'PX', ceil(d@ / u@ / 1000))
+    redis.call('SET', KEYS[@], string.format('%d%s%d', now + math.floor(d@ / u@), r@, d@ % u@), 'PX', math.ceil(d@ / u@ / 1000))
   end
 end
-if c@ >= 0 and b@ - c@ * p@ > d@ then d@ = b@ - c@ * p@ end
-local a@ = floor((b@ - d@) / p@)
-if a@ < least then
-  local r = ceil((d@ + least * p@ - b@) / u@)
-  if r > retry then retry = r; which = @ end
-  if s@ and redis.call('PTTL', KEYS[@]) == -1 then redis.call('PEXPIRE', KEYS[@], max(1, ceil(d@ / u@ / 1000))) end
+if @cap and @cap + 0 >= 0 and b@ - @cap * p@ > d@ then d@ = b@ - @cap * p@ end
+if d@ > b@ - want * p@ then
+  local a = math.floor((b@ - d@) / p@)
+  if a < least then
+    local r = math.ceil((d@ + least * p@ - b@) / u@)
+    if r > retry then retry = r; which = @ end
+    if s@ and redis.call('PTTL', KEYS[@]) == -1 then redis.call('PEXPIRE', KEYS[@], math.max(1, math.ceil(d@ / u@ / 1000))) end
+  end
+  if a < got then got = a end
 end
-if a@ < got then got = a@ end
 `,
 		take: `
 d@ = d@ + got * p@
-local t@ = floor(d@ / u@)
-s@ = string.format('%.0f', now + t@) .. r@
-if d@ ~= t@ * u@ then s@ = s@ .. string.format(':%d', d@ - t@ * u@) end
-redis.call('SET', KEYS[@], s@, 'PX', max(1000, ceil(d@ / u@ / 1000)))
+local f@ = d@ % u@
+local t@ = (d@ - f@) / u@
+if f@ == 0 then
+  s@ = string.format('%d%s', now + t@, r@)
+else
+  s@ = string.format('%d%s%d', now + t@, r@, f@)
+end
+redis.call('SET', KEYS[@], s@, 'PX', t@ < 999000 and '1000' or (t@ - t@ % 1000) / 1000 + 1)
 if t@ < expires then expires = t@ end
 `,
 		back: `
-local p@, u@, r@ = tonumber(@1), tonumber(@2), ARGV[@4]
+local p@, u@, r@ = @1 + 0, @2 + 0, @4
 local s@ = redis.call('GET', KEYS[@])
 if s@ then
-  local q, p, u, f = string.match(s@, '^(%d+):(%d+):(%d+):?(%d*)$')
+  local q, p, u, f = string.match(s@, '^(%d+):(%d+):(%d+):(%d*)$')
   if q and tonumber(p) == p@ and tonumber(u) == u@ then
     local d = (q - now) * u + (tonumber(f) or 0) - back * p@
     if d > 0 then
-      redis.call('SET', KEYS[@], string.format('%d%s:%d', now + floor(d / u), r@, d % u), 'PX', ceil(d / u / 1000))
+      redis.call('SET', KEYS[@], string.format('%d%s%d', now + math.floor(d / u), r@, d % u), 'PX', math.ceil(d / u / 1000))
     else
       redis.call('DEL', KEYS[@])
     end
@@ -106,9 +132,9 @@ end
 
 	// The state is the number of tokens taken; the window is the life of the key.
 	fixed: {
-		args: 3,
+		args: 2,
 		look: `
-local l@, w@, c@ = tonumber(@1), tonumber(@2), tonumber(@3)
+local l@, w@, c@ = @1 + 0, @2 + 0, (@cap or -1) + 0
 local s@, t@ = redis.call('GET', KEYS[@]), w@
 local n@ = tonumber(s@ or 0) or 0
 if s@ then
@@ -145,9 +171,9 @@ if n@ > 0 then redis.call('DECRBY', KEYS[@], string.format('%d', n@ < back and n
 	// and in it. Time is counted in units of m microseconds; e is how much of the window
 	// has passed.
 	sliding: {
-		args: 4,
+		args: 3,
 		look: `
-local l@, w@, m@, c@ = tonumber(@1), tonumber(@2), tonumber(@3), tonumber(@4)
+local l@, w@, m@, c@ = @1 + 0, @2 + 0, @3 + 0, (@cap or -1) + 0
 local i@ = floor(now / m@)
 local e@ = i@ % w@
 i@ = floor(i@ / w@)
@@ -185,7 +211,7 @@ redis.call('SET', KEYS[@], string.format('%d:%d:%d', i@, v@, n@ + got), 'PX', ce
 expires = min(expires, (i@ + 1) * w@ * m@ - now)
 `,
 		back: `
-local w@, m@ = tonumber(@2), tonumber(@3)
+local w@, m@ = @2 + 0, @3 + 0
 local s@, t@ = redis.call('GET', KEYS[@]), redis.call('PTTL', KEYS[@])
 if s@ and t@ > 0 then
   local i, v, n = string.match(s@, '^(%d+):(%d+):(%d+)$')
@@ -198,9 +224,9 @@ end
 
 	// The state is a sorted set with a member for each token, by time.
 	log: {
-		args: 3,
+		args: 2,
 		look: `
-local l@, w@, c@ = tonumber(@1), tonumber(@2), tonumber(@3)
+local l@, w@, c@ = @1 + 0, @2 + 0, (@cap or -1) + 0
 redis.call('ZREMRANGEBYSCORE', KEYS[@], '-inf', string.format('%d', now - w@))
 local n@ = redis.call('ZCARD', KEYS[@])
 local a@ = l@ - n@
@@ -225,41 +251,72 @@ expires = min(expires, w@)
 	},
 }
 
+// script is a script with its digest.
+type script struct{ text, sha string }
+
+func newScript(text string) script { return script{text, redis.NewScript(text).Hash()} }
+
+// run runs a script with keys and arguments, for which the first three places of args are
+// free. A server that does not have it is sent it.
+func (s script) run(ctx context.Context, by *carrier, c redis.UniversalClient, keys int, args []any) (any, error) {
+	args[0], args[1], args[2] = "evalsha", s.sha, keys
+	cmd := command(ctx, args)
+	if err := by.carry(ctx, c, cmd); err != nil {
+		return nil, err
+	}
+	v, err := cmd.Result()
+	if err == nil || !redis.HasErrorPrefix(err, "NOSCRIPT") {
+		return v, err
+	}
+	args = slices.Clone(args) // the client may have kept those
+	args[0], args[1] = "eval", s.text
+	cmd = command(ctx, args)
+	_ = c.Process(ctx, cmd)
+	return cmd.Result()
+}
+
+func command(ctx context.Context, args []any) *redis.Cmd {
+	cmd := redis.NewCmd(ctx, args...)
+	cmd.SetFirstKeyPos(3)
+	return cmd
+}
+
 // scripts are those for the limits of a configuration.
 type scripts struct {
-	take, back *redis.Script
-	args       int
+	take, back script
+	args       int // that the limits are told
 }
 
 // compose puts the scripts together.
 func compose(kinds []kind) scripts {
+	args := 0
+	for _, k := range kinds {
+		args += algorithms[k].args
+	}
+	of := func(n int) string { return "ARGV[" + strconv.Itoa(n) + "]" }
+	call := strings.NewReplacer("@want", of(args+1), "@least", of(args+2))
 	var look, take, back strings.Builder
-	back.WriteString("local clock = redis.call('TIME')\nlocal now = clock[1] * 1000000 + clock[2]\nlocal back = tonumber(ARGV[1])\nlocal floor, ceil, max = math.floor, math.ceil, math.max\n")
-	arg := 2
+	head, told := clockHead, 0
 	for i, k := range kinds {
 		a := algorithms[k]
-		look.WriteString(piece(a.look, i+1, arg, a.args))
-		take.WriteString(piece(a.take, i+1, arg, a.args))
-		back.WriteString(piece(a.back, i+1, arg, a.args))
-		arg += a.args
+		pairs := []string{"@cap", of(args + 3 + i)}
+		for j := range a.args {
+			pairs = append(pairs, "@"+strconv.Itoa(j+1), of(told+j+1))
+		}
+		piece := strings.NewReplacer(append(pairs, "@", strconv.Itoa(i+1))...)
+		look.WriteString(piece.Replace(a.look))
+		take.WriteString(piece.Replace(a.take))
+		back.WriteString(piece.Replace(a.back))
+		told += a.args
+		if k != bucket {
+			head = clockHead + rounding
+		}
 	}
-	back.WriteString("return 1\n")
 	return scripts{
-		take: redis.NewScript(takeHead + look.String() + takeMid + take.String() + takeTail),
-		back: redis.NewScript(back.String()),
-		args: arg,
+		take: newScript(head + call.Replace(takeHead) + look.String() + takeMid + take.String() + takeTail),
+		back: newScript(head + call.Replace(backHead) + back.String() + "return 1\n"),
+		args: args,
 	}
-}
-
-// piece fills in the number of a limit, and where its arguments are.
-func piece(text string, number, before, args int) string {
-	n := strconv.Itoa(number)
-	for j := args; j > 0; j-- {
-		of := "ARGV[" + strconv.Itoa(before+j) + "]"
-		text = strings.ReplaceAll(text, "tonumber(@"+strconv.Itoa(j)+")", "tonumber("+of+")")
-		text = strings.ReplaceAll(text, "ARGV[@"+strconv.Itoa(j)+"]", of)
-	}
-	return strings.ReplaceAll(text, "@", n)
 }
 
 // nodesScript notes that a process is there and counts those that were heard of of late. It

@@ -29,7 +29,8 @@ type store struct {
 	limits  []Limit
 	shards  int
 	scripts scripts
-	args    atomic.Pointer[[][]any] // by shard; never changed
+	carrier carrier
+	args    atomic.Pointer[[][]any] // what the limits are told, as text, by shard; never changed
 
 	// byKey says that the call's key says where its keys lie.
 	byKey bool
@@ -39,8 +40,9 @@ type store struct {
 	remember time.Duration // how long a process counts that was not heard of
 	nodesKey string
 	kinds    []kind
-	suffixes []string   // what the keys of the limits end with
-	unkeyed  [][]string // the keys, by shard, when all calls have the same
+	suffixes []string // what the keys of the limits end with
+	unkeyed  [][]any  // the keys, by shard, when all calls have the same
+	windows  bool     // some limit is not a token bucket
 }
 
 var (
@@ -57,12 +59,16 @@ func newStore(c Config) *store {
 		c.Client = NewClient(s.options)
 	}
 	s.client.Store(&c.Client)
+	if single, ok := c.Client.(*redis.Client); ok { // in a cluster a slow master would keep up all
+		s.carrier.most = single.Options().PoolSize
+	}
 	s.byKey = true
 	for _, l := range c.Limits {
 		p, _ := l.Rule.plan(c.Shards)
 		s.kinds = append(s.kinds, p.kind)
 		s.suffixes = append(s.suffixes, escaped(l.Name)+":"+p.kind.name())
 		s.byKey = s.byKey && l.Keyed
+		s.windows = s.windows || p.kind != bucket
 	}
 	s.byKey = s.byKey || len(c.Limits) == 1 && c.Limits[0].KeyOf != nil
 	s.scripts = compose(s.kinds)
@@ -75,7 +81,11 @@ func newStore(c Config) *store {
 	s.nodesKey = s.prefix + "}:nodes"
 	if !slices.ContainsFunc(c.Limits, func(l Limit) bool { return l.Keyed || l.KeyOf != nil }) {
 		for i := range s.shards {
-			s.unkeyed = append(s.unkeyed, s.keys(&sharedlimit.Request{Keys: make([]string, len(c.Limits))}, i))
+			var keys []any
+			for _, k := range s.keys(&sharedlimit.Request{Keys: make([]string, len(c.Limits))}, i) {
+				keys = append(keys, k)
+			}
+			s.unkeyed = append(s.unkeyed, keys)
 		}
 	}
 	return s
@@ -88,10 +98,11 @@ func (s *store) redis() redis.UniversalClient { return *s.client.Load() }
 func (s *store) plan(limits []Limit) {
 	args := make([][]any, s.shards)
 	for i := range args {
-		args[i] = make([]any, 2, s.scripts.args)
 		for _, l := range limits {
 			p, _ := l.Rule.plan(s.shards) // valid
-			args[i] = append(append(args[i], p.args(i)...), -1)
+			for _, a := range p.args(i) {
+				args[i] = append(args[i], fmt.Sprint(a))
+			}
 		}
 	}
 	s.args.Store(&args)
@@ -133,35 +144,74 @@ func limitAt(rate ratelimit.Rate, window time.Duration) int {
 	return int(min(max(tokens*(1+1e-12), 1), maxTokens)) // a whole number may come out a hair below
 }
 
+// command returns the arguments of a script for a call, with room for those that say which
+// script it is, and for more.
+func (s *store) command(r *sharedlimit.Request, shard, n, more int) (args []any, keys int) {
+	told := (*s.args.Load())[shard]
+	if len(s.unkeyed) > shard {
+		k := s.unkeyed[shard]
+		args = make([]any, 3, 4+len(k)+len(told)+more)
+		return append(append(append(args, k...), told...), n), len(k)
+	}
+	k := s.keys(r, shard)
+	args = make([]any, 3, 4+len(k)+len(told)+more)
+	for _, key := range k {
+		args = append(args, key)
+	}
+	return append(append(args, told...), n), len(k)
+}
+
 // Take implements [sharedlimit.Store].
 func (s *store) Take(ctx context.Context, r *sharedlimit.Request) (sharedlimit.Grant, error) {
 	shard := s.choose(r)
-	args := append([]any(nil), (*s.args.Load())[shard]...)
-	args[0], args[1] = r.Want, r.Least
+	more := 0
 	if r.Caps != nil {
-		at := 1
-		for i, n := range r.Caps {
-			at += algorithms[s.kinds[i]].args
-			if n >= 0 {
-				args[at] = part(n, s.shards, shard)
-			}
+		more = 1 + len(r.Caps)
+	} else if r.Least != r.Want {
+		more = 1
+	}
+	args, keys := s.command(r, shard, r.Want, more)
+	if more > 0 {
+		args = append(args, r.Least)
+	}
+	for _, n := range r.Caps {
+		if n >= 0 {
+			n = part(n, s.shards, shard)
 		}
+		args = append(args, n)
 	}
-	v, err := s.scripts.take.Run(ctx, s.redis(), s.keys(r, shard), args...).Int64Slice()
-	switch {
-	case err != nil:
+	v, err := s.scripts.take.run(ctx, &s.carrier, s.redis(), keys, args)
+	if err != nil {
 		return sharedlimit.Grant{}, err
-	case len(v) != 4:
-		return sharedlimit.Grant{}, fmt.Errorf("redislimit: the script answered with %d numbers", len(v))
 	}
-	g := sharedlimit.Grant{
-		Tokens: int(v[0]), Limit: int(max(v[1]-1, 0)),
-		RetryAfter: micros(v[2]), Expires: micros(v[3]),
+	g, ok := grant(v, r.Want)
+	if !ok {
+		return sharedlimit.Grant{}, fmt.Errorf("redislimit: the script answered %v", v)
 	}
-	if slices.ContainsFunc(s.kinds, func(k kind) bool { return k != bucket }) {
+	if s.windows {
 		g.Ends = g.Expires
 	}
 	return g, nil
+}
+
+// grant reads the answer of the script: a number is how long it matters that all was granted.
+func grant(v any, want int) (g sharedlimit.Grant, ok bool) {
+	switch v := v.(type) {
+	case int64:
+		return sharedlimit.Grant{Tokens: want, Expires: micros(v)}, true
+	case []any:
+		if len(v) != 4 {
+			return g, false
+		}
+		var n [4]int64
+		for i := range n {
+			if n[i], ok = v[i].(int64); !ok {
+				return g, false
+			}
+		}
+		return sharedlimit.Grant{Tokens: int(n[0]), Limit: int(max(n[1]-1, 0)), RetryAfter: micros(n[2]), Expires: micros(n[3])}, true
+	}
+	return g, false
 }
 
 // micros returns a number of microseconds, as far as it goes.
@@ -171,10 +221,9 @@ func micros(n int64) time.Duration {
 
 // GiveBack implements [sharedlimit.Store].
 func (s *store) GiveBack(ctx context.Context, r *sharedlimit.Request, n int) error {
-	shard := s.choose(r)
-	args := append([]any(nil), (*s.args.Load())[shard]...)
-	args[0], args[1] = n, 0
-	return s.scripts.back.Run(ctx, s.redis(), s.keys(r, shard), args...).Err()
+	args, keys := s.command(r, s.choose(r), n, 0)
+	_, err := s.scripts.back.run(ctx, &s.carrier, s.redis(), keys, args)
+	return err
 }
 
 // Probe implements [sharedlimit.Store]. In a cluster every master has to answer.
@@ -241,9 +290,6 @@ func (s *store) choose(r *sharedlimit.Request) int {
 // keys returns the keys of a call, all in one slot: what is between { and }, and nothing
 // else, decides about that.
 func (s *store) keys(r *sharedlimit.Request, shard int) []string {
-	if len(s.unkeyed) > shard {
-		return s.unkeyed[shard]
-	}
 	var tag strings.Builder
 	tag.WriteString(s.prefix)
 	if s.byKey {

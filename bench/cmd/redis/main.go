@@ -1,9 +1,13 @@
 // Command redis measures limits in Redis beside go-redis/redis_rate, in turn and against one
-// redis-server that it starts and stops, and prints the medians: a table for people, then
-// lines for programs:
+// redis-server that it starts and stops: a table for people, then lines for programs:
 //
-//	ratio <case> <our time / the peer's time>
+//	ratio <case> <our time / the peer's time> <first quartile> <third quartile>
+//	server <case> <our time in the script / the peer's>
 //	leases <demand> <calls for each round trip> <error of the total, %>
+//
+// The libraries are asked in batches of a few milliseconds, one after the other, so that what
+// else the machine does falls on both. The ratio is that of a round, of which there are many;
+// what is printed is their median and quartiles.
 package main
 
 import (
@@ -14,13 +18,11 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/go-redis/redis_rate/v10"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/breakwater-go/breakwater/ratelimit"
@@ -29,23 +31,27 @@ import (
 )
 
 func main() {
-	rounds := flag.Int("rounds", 10, "number of interleaved rounds")
-	each := flag.Duration("each", 300*time.Millisecond, "time to measure each subject in a round")
+	rounds := flag.Int("rounds", 40, "number of rounds, each of which gives a ratio")
+	batches := flag.Int("batches", 20, "number of batches of each library in a round")
+	withLeases := flag.Bool("leases", true, "measure leases too")
 	flag.Parse()
-	if err := run(*rounds, *each); err != nil {
+	if err := run(*rounds, *batches, *withLeases); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func run(rounds int, each time.Duration) error {
+func run(rounds, batches int, withLeases bool) error {
 	addr, stop, err := startRedis()
 	if err != nil {
 		return err
 	}
 	defer stop()
-	if err := calls(addr, rounds, each); err != nil {
+	if err := calls(addr, rounds, batches); err != nil {
 		return err
+	}
+	if !withLeases {
+		return nil
 	}
 	for _, demand := range []int{5000, 9000} {
 		if err := leases(addr, demand); err != nil {
@@ -84,91 +90,6 @@ func startRedis() (addr string, stop func(), err error) {
 	}
 	stop()
 	return "", nil, errors.New("redis-server does not answer")
-}
-
-// subject is one call of a library.
-type subject struct {
-	name string
-	call func(ctx context.Context) error
-	took []time.Duration // of a call, one for each round
-}
-
-// calls measures single calls, by one caller and by fifty.
-func calls(addr string, rounds int, each time.Duration) error {
-	// Both get the same client, and the same limit: far above what is asked for.
-	client := redislimit.NewClient(&redis.UniversalOptions{Addrs: []string{addr}})
-	defer client.Close()
-	const rate = 1_000_000
-	l, err := redislimit.New("", redislimit.Config{
-		Client: client, Limits: []redislimit.Limit{{Rule: redislimit.TokenBucket{Rate: ratelimit.PerSecond(rate), Burst: rate}}},
-		Settings: sharedlimit.Settings{Nodes: 1, Timeout: time.Minute},
-	})
-	if err != nil {
-		return err
-	}
-	defer l.Close(context.Background())
-	peer := redis_rate.NewLimiter(client)
-	ours := func(ctx context.Context) error { return l.Wait(ctx, 1) }
-	theirs := func(ctx context.Context) error {
-		r, err := peer.Allow(ctx, "bench", redis_rate.PerSecond(rate))
-		if err == nil && r.Allowed == 0 {
-			err = errors.New("redis_rate refused")
-		}
-		return err
-	}
-	// Ours gives up after a time by itself. Who wants that of the peer gives it a context.
-	bounded := func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, time.Minute)
-		defer cancel()
-		return theirs(ctx)
-	}
-	for _, callers := range []int{1, 50} {
-		subjects := []*subject{{name: "breakwater", call: ours}, {name: "redis_rate", call: bounded}, {name: "redis_rate without a timeout", call: theirs}}
-		for i := range rounds {
-			for j := range subjects {
-				s := subjects[(i+j)%len(subjects)] // neither is always first
-				took, err := measure(s.call, callers, each)
-				if err != nil {
-					return fmt.Errorf("%s: %w", s.name, err)
-				}
-				s.took = append(s.took, took)
-			}
-		}
-		var medians []time.Duration
-		for _, s := range subjects {
-			slices.Sort(s.took)
-			medians = append(medians, s.took[len(s.took)/2])
-			fmt.Printf("%2d callers  %-28s %8s a call, %6.0f calls/s\n", callers, s.name, medians[len(medians)-1], float64(callers)/medians[len(medians)-1].Seconds())
-		}
-		for i, name := range []string{"redis_rate", "redis_rate-without-a-timeout"} {
-			fmt.Printf("ratio %d-callers/%s %.3f\n", callers, name, float64(medians[0])/float64(medians[i+1]))
-		}
-	}
-	return nil
-}
-
-// measure returns how long a call takes its caller.
-func measure(call func(context.Context) error, callers int, each time.Duration) (time.Duration, error) {
-	var wg sync.WaitGroup
-	var n atomic.Int64
-	var failed atomic.Pointer[error]
-	start := time.Now()
-	for range callers {
-		wg.Go(func() {
-			for time.Since(start) < each {
-				if err := call(context.Background()); err != nil {
-					failed.Store(&err)
-					return
-				}
-				n.Add(1)
-			}
-		})
-	}
-	wg.Wait()
-	if err := failed.Load(); err != nil {
-		return 0, *err
-	}
-	return time.Since(start) * time.Duration(callers) / time.Duration(n.Load()), nil
 }
 
 // leases lets four nodes ask at a steady rate, 70 % of it from one, against a limit of
