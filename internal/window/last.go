@@ -41,6 +41,26 @@ func (l *Last) Watch(mark uint64) *Last {
 	return l
 }
 
+// Refit returns a window of another size or mark that holds the last of the calls which
+// this one holds, for use in its place, like [Window.Refit].
+func (l *Last) Refit(n int, mark uint64) *Last {
+	to := NewLast(n).Watch(mark)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	calls := l.callsLocked()
+	l.forgetLocked(calls)
+	held := min(calls, l.size) // a window that grows holds no more than was remembered
+	to.others = held
+	for i := range l.marked.len() {
+		m := l.marked.at(i)
+		to.marked.insert(i, newMarked(held-(calls-m.place()), m.counts()))
+		to.sum.add(m.counts())
+	}
+	to.forgetLocked(held)
+	to.live.arm(held < to.mark && !to.sum.plain())
+	return to
+}
+
 // Add counts a plain call, like [Window.Add]. It takes no lock unless the window is
 // about to reach its mark.
 func (l *Last) Add(_ time.Time, stripe uint32) (reached bool) {

@@ -93,6 +93,33 @@ func (w *Window) Watch(mark uint64) *Window {
 	return w
 }
 
+// Refit returns a window of another length, number of buckets or mark that holds what
+// this one does, for use in its place. Calls of a bucket count at its end, or at now, if
+// that is earlier: so nothing is forgotten before its time, and what the new window is too
+// short for is. Calls that are added to the old one from then on are not in the new one.
+func (w *Window) Refit(now time.Time, length time.Duration, buckets int, mark uint64) *Window {
+	n := New(w.base, length, buckets).Watch(mark)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	ns := max(w.nanos(now), w.epoch*w.width)
+	w.advanceLocked(ns)
+	for i := w.usedLocked() - 1; i >= 0; i-- { // the oldest first
+		c := w.ring[w.slot(w.epoch-i)]
+		at := ns
+		if i > 0 {
+			at = min((w.epoch-i+1)*w.width-1, ns)
+		} else {
+			c.Calls += w.live.load()
+		}
+		n.advanceLocked(at) // nobody else has it yet
+		s := n.slot(n.epoch)
+		n.ring[s].add(c)
+		n.sum.add(c)
+	}
+	n.armLocked(n.sum.Calls)
+	return n
+}
+
 // Add counts a plain call. It takes no lock unless it is the first in its bucket or
 // the window is about to reach its mark. Any stripe will do; calls on different
 // processors should have different ones, see [Stripe].
