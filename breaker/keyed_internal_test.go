@@ -46,13 +46,14 @@ func (t *keyTable) check(tb fataler) {
 		}
 	}
 	chained := 0
-	for i := range t.chains {
-		for e := t.chains[i].Load(); e != nil; e = e.next.Load() {
+	shape := t.shape.Load()
+	for i := range shape.chains {
+		for e := shape.chains[i].Load(); e != nil; e = e.next.Load() {
 			chained++
 		}
 	}
-	if n != t.n || chained != n || n > t.max || open != t.open {
-		tb.Fatalf("%d entries in lists, %d in chains, want %d, at most %d; %d open, want %d", n, chained, t.n, t.max, open, t.open)
+	if n != t.n || chained != n || n > shape.max || open != t.open {
+		tb.Fatalf("%d entries in lists, %d in chains, want %d, at most %d; %d open, want %d", n, chained, t.n, shape.max, open, t.open)
 	}
 }
 
@@ -93,7 +94,7 @@ func TestKeyTableIsSound(t *testing.T) {
 			sick := slices.DeleteFunc(slices.Clone(before), func(e *keyEntry) bool { return e.list == &k.table.well })
 			full := len(before) == cfg.MaxKeys
 			command := false
-			switch rapid.IntRange(0, 12).Draw(rt, "op") {
+			switch rapid.IntRange(0, 13).Draw(rt, "op") {
 			case 0:
 				k.Remove(key)
 				sick = nil
@@ -109,6 +110,11 @@ func TestKeyTableIsSound(t *testing.T) {
 					b.release(now, "")
 				}
 				command = true
+			case 3:
+				cfg.MaxKeys = rapid.IntRange(1, 12).Draw(rt, "max keys")
+				cfg.MaxOpenShare = rapid.SampledFrom([]float64{0.1, 0.5, 1}).Draw(rt, "share")
+				k.reload(cfg.effective())
+				sick = nil
 			default:
 				b := k.get(key, now)
 				if word, refused := b.enter(now); refused == nil {
@@ -175,7 +181,26 @@ func TestKeyedBreakerConcurrentSafe(t *testing.T) {
 			}
 		})
 	}
+	stop := make(chan struct{})
+	reloads := 0
+	var reloading sync.WaitGroup
+	reloading.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				cfg := k.Config()
+				cfg.MaxKeys = []int{10, 50, 20, 40}[reloads%4]
+				k.reload(cfg)
+				reloads++
+			}
+		}
+	})
 	wg.Wait()
+	close(stop)
+	reloading.Wait()
+	assert.NotZero(t, reloads)
 	assert.Equal(t, int64(goroutines*each), admitted.Load()+refused.Load())
 	assert.NotZero(t, refused.Load())
 	k.table.check(t)

@@ -3,6 +3,8 @@ package breaker
 import (
 	"context"
 	"iter"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/breakwater-go/breakwater/internal/window"
@@ -20,11 +22,25 @@ import (
 // A key costs about 1 KiB, and a cache line more for each processor.
 type KeyedBreaker struct {
 	base   time.Time
-	cfg    Keyed // effective
-	rules  rules
+	set    atomic.Pointer[keyedSettings]
 	subs   policy.Subscribers
 	table  *keyTable
 	create func(key string, ns int64) *Breaker
+
+	reloading sync.Mutex // held while the settings are replaced, and for nothing else
+}
+
+// keyedSettings are replaced as a whole.
+type keyedSettings struct {
+	cfg Keyed // effective
+	one *settings
+}
+
+func newKeyedSettings(cfg Keyed) *keyedSettings {
+	s := &keyedSettings{cfg: cfg}
+	r := newRules(cfg.Config)
+	s.one = &settings{&s.cfg.Config, &r}
+	return s
 }
 
 // owner is who a breaker answers to that is one of many.
@@ -52,9 +68,11 @@ func newKeyedAt(now time.Time, name string, cfg Keyed) (*KeyedBreaker, error) {
 		cfg.Name = name
 	}
 	cfg = cfg.effective()
-	k := &KeyedBreaker{base: now, cfg: cfg, rules: newRules(cfg.Config), table: newKeyTable(cfg)}
+	k := &KeyedBreaker{base: now, table: newKeyTable(cfg)}
+	k.set.Store(newKeyedSettings(cfg))
 	k.create = func(key string, ns int64) *Breaker {
-		b := newBreaker(k.base, &k.cfg.Config, &k.rules, &k.subs)
+		one := k.set.Load().one
+		b := newBreaker(k.base, one.cfg, one.rules, &k.subs)
 		b.key, b.m.since = key, ns
 		return b
 	}
@@ -67,7 +85,7 @@ func newKeyedAt(now time.Time, name string, cfg Keyed) (*KeyedBreaker, error) {
 }
 
 // Config returns the settings in effect, with every default filled in.
-func (k *KeyedBreaker) Config() Keyed { return k.cfg }
+func (k *KeyedBreaker) Config() Keyed { return k.set.Load().cfg }
 
 // Get returns the breaker of a key, which it makes if the key is new: for commands by
 // hand, and for use without a pipeline. It must not be kept: a key that is forgotten
@@ -102,13 +120,14 @@ func (k *KeyedBreaker) Subscribe(fn func(policy.Event)) (cancel func()) { return
 // BuildPolicy implements [policy.Policy]: all pipelines that are given the breakers
 // share their state.
 func (k *KeyedBreaker) BuildPolicy() (policy.Part, error) {
+	cfg := k.Config()
 	return policy.Part{
 		Kind:     keyedKind,
-		Name:     k.cfg.Name,
+		Name:     cfg.Name,
 		Gate:     k,
 		Place:    policy.PlaceBreaker,
-		Shadow:   k.cfg.Shadow,
-		Warnings: k.cfg.warnings(),
+		Shadow:   cfg.Shadow,
+		Warnings: cfg.warnings(),
 	}, nil
 }
 
@@ -164,19 +183,21 @@ var badness = map[string]int{
 // with each change of any key.
 func (k *KeyedBreaker) Snapshot(now time.Time) policy.PolicySnapshot {
 	es := k.table.all()
+	set := k.set.Load()
+	rules := set.one.rules
 	s := policy.BreakerSnapshot{
 		State:                Closed.String(),
 		Since:                k.base,
 		Why:                  WhyStart,
-		FailureThreshold:     k.rules.failureAt,
-		SlowThreshold:        k.rules.slowAt,
-		CountThreshold:       k.rules.count,
-		ConsecutiveThreshold: k.rules.consecutive,
-		MinCalls:             k.rules.minCalls,
-		MaxProbes:            k.rules.probes,
+		FailureThreshold:     rules.failureAt,
+		SlowThreshold:        rules.slowAt,
+		CountThreshold:       rules.count,
+		ConsecutiveThreshold: rules.consecutive,
+		MinCalls:             rules.minCalls,
+		MaxProbes:            rules.probes,
 		Share:                1,
 		Keys:                 len(es),
-		MaxKeys:              k.cfg.MaxKeys,
+		MaxKeys:              set.cfg.MaxKeys,
 	}
 	var shares float64
 	var sum window.Counts
@@ -218,7 +239,7 @@ func (k *KeyedBreaker) Snapshot(now time.Time) policy.PolicySnapshot {
 	s.Generation, s.Opened = t.changes+1, t.opened
 	s.Evicted, s.Capped = t.evicted, t.capped
 	s.Spared += t.spared
-	return policy.PolicySnapshot{Name: k.cfg.Name, Kind: keyedKind, Shadow: k.cfg.Shadow, Breaker: &s}
+	return policy.PolicySnapshot{Name: set.cfg.Name, Kind: keyedKind, Shadow: set.cfg.Shadow, Breaker: &s}
 }
 
 // now reads the clock, with its monotonic part.

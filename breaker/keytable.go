@@ -11,15 +11,11 @@ import (
 // read through atomic pointers, and an entry that was removed still leads on to those
 // behind it.
 type keyTable struct {
-	seed    maphash.Seed
-	chains  []atomic.Pointer[keyEntry]
-	max     int
-	ttl     int64
-	grain   int64  // an entry is moved to the front of its list when it has been there for so long,
-	moves   uint64 // or so many entries have come since
-	openMax ratio
+	seed  maphash.Seed
+	shape atomic.Pointer[tableShape]
 
 	inserts atomic.Uint64
+	moved   atomic.Uint64 // odd while entries move to other chains
 
 	mu      sync.Mutex
 	n       int
@@ -31,6 +27,16 @@ type keyTable struct {
 	evicted uint64
 	capped  uint64
 	spared  uint64 // of entries that have gone
+}
+
+// tableShape is replaced as a whole, under mu.
+type tableShape struct {
+	chains  []atomic.Pointer[keyEntry]
+	max     int
+	ttl     int64
+	grain   int64  // an entry is moved to the front of its list when it has been there for so long,
+	moves   uint64 // or so many entries have come since
+	openMax ratio
 }
 
 // keyEntry is a breaker in the table.
@@ -52,13 +58,18 @@ type keyEntry struct {
 }
 
 func newKeyTable(c Keyed) *keyTable {
+	t := &keyTable{seed: maphash.MakeSeed()}
+	t.shape.Store(newTableShape(c))
+	return t
+}
+
+func newTableShape(c Keyed) *tableShape {
 	n := 1
 	for n < c.MaxKeys {
 		n <<= 1
 	}
 	ttl := int64(c.TTL)
-	return &keyTable{
-		seed:    maphash.MakeSeed(),
+	return &tableShape{
 		chains:  make([]atomic.Pointer[keyEntry], n),
 		max:     c.MaxKeys,
 		ttl:     ttl,
@@ -68,13 +79,54 @@ func newKeyTable(c Keyed) *keyTable {
 	}
 }
 
-func (t *keyTable) chain(key string) *atomic.Pointer[keyEntry] {
-	return &t.chains[maphash.String(t.seed, key)&uint64(len(t.chains)-1)] //nolint:gosec // a power of two
+// resize takes over other bounds. Of more keys than are allowed now those go that are
+// missed least.
+func (t *keyTable) resize(c Keyed) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for t.n > c.MaxKeys {
+		t.removeLocked(t.leastLocked())
+		t.evicted++
+	}
+	old, next := t.shape.Load(), newTableShape(c)
+	if len(next.chains) == len(old.chains) {
+		next.chains = old.chains
+		t.shape.Store(next)
+		return
+	}
+	// Who walks along a chain meanwhile may be led to another one, and so miss an entry,
+	// but comes to an end: an entry that has moved leads to such as have moved before.
+	t.moved.Add(1)
+	for _, l := range []*keyList{&t.well, &t.sick} {
+		for e := l.first; e != nil; e = e.succ {
+			c := next.chain(t.seed, e.key)
+			e.next.Store(c.Load())
+			c.Store(e)
+		}
+	}
+	t.shape.Store(next)
+	t.moved.Add(1)
+}
+
+func (s *tableShape) chain(seed maphash.Seed, key string) *atomic.Pointer[keyEntry] {
+	return &s.chains[maphash.String(seed, key)&uint64(len(s.chains)-1)] //nolint:gosec // a power of two
 }
 
 // find returns the entry of a key, or nil.
 func (t *keyTable) find(key string) *keyEntry {
-	e := t.chain(key).Load()
+	moved := t.moved.Load()
+	e := t.look(key)
+	if e == nil && (moved%2 != 0 || t.moved.Load() != moved) {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		return t.look(key)
+	}
+	return e
+}
+
+// look is find while no entry moves, such as under t.mu.
+func (t *keyTable) look(key string) *keyEntry {
+	e := t.shape.Load().chain(t.seed, key).Load()
 	for e != nil && e.key != key {
 		e = e.next.Load()
 	}
@@ -89,7 +141,7 @@ func (t *keyTable) get(key string, ns int64, create func(key string, ns int64) *
 	}
 	// A list in the order of use would have every call take the lock. It is enough
 	// that an entry in use never comes near the end.
-	if ns-e.touched.Load() >= t.grain || t.inserts.Load()-e.seq.Load() >= t.moves {
+	if s := t.shape.Load(); ns-e.touched.Load() >= s.grain || t.inserts.Load()-e.seq.Load() >= s.moves {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		t.touchLocked(e, ns)
@@ -101,11 +153,12 @@ func (t *keyTable) get(key string, ns int64, create func(key string, ns int64) *
 func (t *keyTable) add(key string, ns int64, create func(key string, ns int64) *Breaker) *keyEntry {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if e := t.find(key); e != nil {
+	if e := t.look(key); e != nil {
 		return e // another call was faster
 	}
 	t.expireLocked(ns)
-	for t.n >= t.max {
+	shape := t.shape.Load()
+	for t.n >= shape.max {
 		t.removeLocked(t.leastLocked())
 		t.evicted++
 	}
@@ -113,7 +166,7 @@ func (t *keyTable) add(key string, ns int64, create func(key string, ns int64) *
 	e := &keyEntry{t: t, key: key, b: create(key, ns)}
 	e.b.owner = e
 	t.inserts.Add(1)
-	c := t.chain(key)
+	c := shape.chain(t.seed, key)
 	e.next.Store(c.Load())
 	c.Store(e)
 	t.n++
@@ -141,7 +194,8 @@ const expireAtOnce = 16
 // t.mu is held.
 func (t *keyTable) expireLocked(ns int64) {
 	// touched may be older than the last use by the grain.
-	old := ns - t.ttl - t.grain
+	shape := t.shape.Load()
+	old := ns - shape.ttl - shape.grain
 	for _, l := range []*keyList{&t.well, &t.sick} {
 		e := l.last
 		for range expireAtOnce {
@@ -175,7 +229,7 @@ func (t *keyTable) leastLocked() *keyEntry {
 // removeLocked takes an entry out of the table. Calls in flight still have it. It
 // requires that t.mu is held.
 func (t *keyTable) removeLocked(e *keyEntry) {
-	link := t.chain(e.key)
+	link := t.shape.Load().chain(t.seed, e.key)
 	for p := link.Load(); p != e; p = link.Load() {
 		link = &p.next
 	}
@@ -193,7 +247,7 @@ func (t *keyTable) removeLocked(e *keyEntry) {
 func (t *keyTable) remove(key string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	e := t.find(key)
+	e := t.look(key)
 	if e != nil {
 		t.removeLocked(e)
 		t.evicted++
@@ -217,7 +271,7 @@ func (t *keyTable) all() []*keyEntry {
 // maxOpenLocked returns how many entries may be open now. It requires that t.mu is
 // held.
 func (t *keyTable) maxOpenLocked() int {
-	return max(int(t.openMax.of(uint64(t.n))), 1) //nolint:gosec // at most t.n
+	return max(int(t.shape.Load().openMax.of(uint64(t.n))), 1) //nolint:gosec // at most t.n
 }
 
 // mayOpen implements [owner]. It looks at the number that will be open afterwards.

@@ -27,6 +27,22 @@ func newTally(base time.Time, c *Config, minCalls uint64) *tally {
 	return &tally{time: window.New(base, c.Window, c.Buckets).Watch(minCalls)}
 }
 
+// refit returns a tally under other settings with what this one has counted. A window of
+// time does not know in which order calls ended, and one of calls does not know when: of
+// two kinds the new one begins empty.
+func (t *tally) refit(now time.Time, base time.Time, c *Config, minCalls uint64) *tally {
+	n := newTally(base, c, minCalls)
+	switch {
+	case n.time != nil && t.time != nil:
+		n.time = t.time.Refit(now, c.Window, c.Buckets, minCalls)
+	case n.last != nil && t.last != nil:
+		n.last = t.last.Refit(c.LastCalls, minCalls)
+	}
+	n.row.word.Store(t.row.word.Load())
+	n.notBefore.Store(t.notBefore.Load())
+	return n
+}
+
 // add counts a plain call, and reports whether the window has reached MinCalls with
 // it.
 func (t *tally) add(now time.Time, stripe uint32) bool {

@@ -126,7 +126,7 @@ func TestThrottleHonoursPriority(t *testing.T) {
 	th := newThrottler(t, base, Throttle{MinCalls: 100, MaxRejection: 0.8}, 1)
 	first := make(map[policy.Priority]int) // percentage accepted when it is first refused
 	for accepted := 100; accepted >= 0; accepted-- {
-		th.win.Reset(base)
+		th.set.Load().win.Reset(base)
 		for i := range 100 {
 			o := policy.Outcome{Kind: policy.Success}
 			if i >= accepted {
@@ -136,7 +136,7 @@ func TestThrottleHonoursPriority(t *testing.T) {
 		}
 		var last float64
 		for p := policy.PriorityCritical; p >= policy.PriorityLow; p-- {
-			chance := th.rejection(th.win.Counts(base), int(p-policy.PriorityLow))
+			chance := th.set.Load().rejection(th.set.Load().win.Counts(base), int(p-policy.PriorityLow))
 			require.GreaterOrEqual(t, chance, last, "%d %% accepted, priority %d", accepted, p)
 			require.LessOrEqual(t, chance, 0.8)
 			last = chance
@@ -262,7 +262,7 @@ func TestThrottlerConcurrentSafe(t *testing.T) {
 	s := th.Snapshot(base).Breaker
 	assert.Equal(t, uint64(goroutines*each), s.Calls)
 	assert.NotZero(t, refused)
-	th.win.Reset(base)
+	th.set.Load().win.Reset(base)
 	th.look(base)
 	for range 1000 {
 		assert.True(t, th.enter(base, policy.PriorityLow))

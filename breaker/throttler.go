@@ -21,11 +21,8 @@ import (
 // takes one for a moment, as does a call that is not accepted.
 type Throttler struct {
 	base   time.Time
-	cfg    Throttle
-	ks     [priorities]float64
-	chance func() float64 // in [0, 1)
-	win    *window.Window // Failures are requests that were not accepted
-	width  int64          // of a bucket, in nanoseconds
+	chance func() float64                   // in [0, 1)
+	set    atomic.Pointer[throttleSettings] // replaced as a whole, under mu
 
 	// What calls read: the probability of a refusal for each priority, as bits of a
 	// float64, and the time from which calls have left the window since.
@@ -38,6 +35,22 @@ type Throttler struct {
 	since  time.Time  // when it began to refuse normal calls, or ended
 	flips  uint64     // how often that has changed
 	opened uint64
+}
+
+// throttleSettings are the settings of a throttle, and what follows from them.
+type throttleSettings struct {
+	cfg   Throttle // effective
+	ks    [priorities]float64
+	win   *window.Window // Failures are requests that were not accepted
+	width int64          // of a bucket, in nanoseconds
+}
+
+func newThrottleSettings(cfg Throttle, win *window.Window) *throttleSettings {
+	s := &throttleSettings{cfg: cfg, win: win, width: int64(cfg.Window) / int64(cfg.Buckets)}
+	for i, factor := range [priorities]float64{0.5, 1, 2, 4} {
+		s.ks[i] = 1 + (cfg.K-1)*factor
+	}
+	return s
 }
 
 // priorities is the number of values of [policy.Priority].
@@ -58,31 +71,27 @@ func newThrottleAt(now time.Time, name string, cfg Throttle) (*Throttler, error)
 		cfg.Name = name
 	}
 	cfg = cfg.effective()
-	t := &Throttler{
-		base: now, cfg: cfg, since: now, chance: draw.Float64,
-		win:   window.New(now, cfg.Window, cfg.Buckets).Watch(uint64(cfg.MinCalls)), //nolint:gosec // validated
-		width: int64(cfg.Window) / int64(cfg.Buckets),
-	}
-	for i, factor := range [priorities]float64{0.5, 1, 2, 4} {
-		t.ks[i] = 1 + (cfg.K-1)*factor
-	}
+	t := &Throttler{base: now, since: now, chance: draw.Float64}
+	win := window.New(now, cfg.Window, cfg.Buckets).Watch(uint64(cfg.MinCalls)) //nolint:gosec // validated
+	t.set.Store(newThrottleSettings(cfg, win))
 	t.stale.Store(forever) // there is nothing to leave the window
 	return t, nil
 }
 
 // Config returns the settings in effect, with every default filled in.
-func (t *Throttler) Config() Throttle { return t.cfg }
+func (t *Throttler) Config() Throttle { return t.set.Load().cfg }
 
 // BuildPolicy implements [policy.Policy]: all pipelines that are given the throttle
 // share what it has counted.
 func (t *Throttler) BuildPolicy() (policy.Part, error) {
+	cfg := t.Config()
 	return policy.Part{
 		Kind:     throttleKind,
-		Name:     t.cfg.Name,
+		Name:     cfg.Name,
 		Gate:     t,
 		Place:    policy.PlaceBreaker,
-		Shadow:   t.cfg.Shadow,
-		Warnings: t.cfg.warnings(),
+		Shadow:   cfg.Shadow,
+		Warnings: cfg.warnings(),
 	}, nil
 }
 
@@ -107,7 +116,7 @@ func (t *Throttler) Leave(a *policy.Attempt, _ int, o policy.Outcome) {
 // Amend implements [policy.Amender].
 func (t *Throttler) Amend(a *policy.Attempt, _ int, o policy.Outcome) {
 	if o.Kind.IsFailure() {
-		t.win.Amend(a.Now())
+		t.set.Load().win.Amend(a.Now())
 		t.look(a.Now())
 	}
 }
@@ -122,8 +131,8 @@ func (t *Throttler) enter(now time.Time, p policy.Priority) bool {
 	if chance == 0 || t.chance() >= chance {
 		return true
 	}
-	if !t.cfg.IgnoreRefusals {
-		t.win.Record(now, window.Counts{Calls: 1, Failures: 1})
+	if set := t.set.Load(); !set.cfg.IgnoreRefusals {
+		set.win.Record(now, window.Counts{Calls: 1, Failures: 1})
 		t.look(now)
 	}
 	return false
@@ -136,11 +145,11 @@ func (t *Throttler) leave(stripe uint32, now time.Time, o policy.Outcome) {
 		// An accepted request changes a probability that is not zero, of which that
 		// of the lowest priority is the largest; or it is the one with which the
 		// window holds enough of them.
-		if t.win.Add(now, stripe) || t.reject[0].Load() != 0 {
+		if t.set.Load().win.Add(now, stripe) || t.reject[0].Load() != 0 {
 			t.look(now)
 		}
 	case o.Kind.IsFailure() || o.Kind == policy.Throttled:
-		t.win.Record(now, window.Counts{Calls: 1, Failures: 1})
+		t.set.Load().win.Record(now, window.Counts{Calls: 1, Failures: 1})
 		t.look(now)
 	}
 }
@@ -149,13 +158,14 @@ func (t *Throttler) leave(stripe uint32, now time.Time, o policy.Outcome) {
 func (t *Throttler) look(now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c := t.win.Counts(now)
+	set := t.set.Load()
+	c := set.win.Counts(now)
 	for i := range t.reject {
-		t.reject[i].Store(math.Float64bits(t.rejection(c, i)))
+		t.reject[i].Store(math.Float64bits(set.rejection(c, i)))
 	}
 	stale := int64(forever)
-	if bucket := t.nanos(now) / t.width; c.Failures > 0 && bucket < forever/t.width {
-		stale = (bucket + 1) * t.width
+	if bucket := t.nanos(now) / set.width; c.Failures > 0 && bucket < forever/set.width {
+		stale = (bucket + 1) * set.width
 	}
 	t.stale.Store(stale)
 	if rejects := t.reject[normal].Load() != 0; rejects != (t.flips%2 == 1) {
@@ -170,12 +180,12 @@ func (t *Throttler) look(now time.Time) {
 const normal = int(policy.PriorityNormal - policy.PriorityLow)
 
 // rejection returns the probability with which a call of the ith priority is refused.
-func (t *Throttler) rejection(c window.Counts, i int) float64 {
-	if c.Calls < uint64(t.cfg.MinCalls) { //nolint:gosec // validated
+func (s *throttleSettings) rejection(c window.Counts, i int) float64 {
+	if c.Calls < uint64(s.cfg.MinCalls) { //nolint:gosec // validated
 		return 0
 	}
 	requests, accepts := float64(c.Calls), float64(c.Calls-c.Failures)
-	return min(max((requests-t.ks[i]*accepts)/(requests+1), 0), t.cfg.MaxRejection)
+	return min(max((requests-s.ks[i]*accepts)/(requests+1), 0), s.cfg.MaxRejection)
 }
 
 // nanos returns the time since the throttle's birth, never negative.
@@ -189,8 +199,9 @@ func (t *Throttler) Snapshot(now time.Time) policy.PolicySnapshot {
 	t.mu.Lock()
 	since, flips, opened := t.since, t.flips, t.opened
 	t.mu.Unlock()
-	c := t.win.Counts(now)
-	rejection := t.rejection(c, normal)
+	set := t.set.Load()
+	cfg, c := &set.cfg, set.win.Counts(now)
+	rejection := set.rejection(c, normal)
 	s := &policy.BreakerSnapshot{
 		State:            Closed.String(),
 		Since:            since,
@@ -199,8 +210,8 @@ func (t *Throttler) Snapshot(now time.Time) policy.PolicySnapshot {
 		Calls:            c.Calls,
 		Failures:         c.Failures,
 		FailureRatio:     share(c.Failures, c.Calls),
-		FailureThreshold: 1 - 1/t.cfg.K,
-		MinCalls:         uint64(t.cfg.MinCalls), //nolint:gosec // validated
+		FailureThreshold: 1 - 1/cfg.K,
+		MinCalls:         uint64(cfg.MinCalls), //nolint:gosec // validated
 		Opened:           opened,
 	}
 	switch {
@@ -211,5 +222,5 @@ func (t *Throttler) Snapshot(now time.Time) policy.PolicySnapshot {
 	default:
 		s.Why = WhyStart
 	}
-	return policy.PolicySnapshot{Name: t.cfg.Name, Kind: throttleKind, Shadow: t.cfg.Shadow, Breaker: s}
+	return policy.PolicySnapshot{Name: cfg.Name, Kind: throttleKind, Shadow: cfg.Shadow, Breaker: s}
 }
