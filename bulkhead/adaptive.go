@@ -26,11 +26,10 @@ import (
 // It costs more than a fixed limit: the estimate takes a lock and allocates for each
 // call. All methods are safe for concurrent use.
 type AdaptivePermits struct {
-	counter   counter
-	cfg       Adaptive // effective values
-	door      door
-	estimator estimator
-	base      time.Time
+	counter counter
+	set     atomic.Pointer[adaptiveSettings] // replaced as a whole, under mu
+	door    door
+	base    time.Time
 
 	// What is seen in the present period. The one who moves next on judges it.
 	next              atomic.Int64 // when the period may end, since base
@@ -40,6 +39,12 @@ type AdaptivePermits struct {
 	rebased atomic.Uint64
 	mu      sync.Mutex
 	guard   guard
+}
+
+// adaptiveSettings are settings with the estimator that was made for them.
+type adaptiveSettings struct {
+	cfg       Adaptive // effective values
+	estimator estimator
 }
 
 const (
@@ -64,10 +69,10 @@ func NewAdaptive(name string, cfg Adaptive) (*AdaptivePermits, error) {
 	}
 	cfg = cfg.withDefaults()
 	p := &AdaptivePermits{
-		cfg: cfg, door: door{name: cfg.Name}, base: time.Now(),
-		estimator: newEstimator(cfg.Min, cfg.Max, cfg.Initial),
-		guard:     newGuard(cfg.Min, cfg.Max, max(cfg.Tolerance, 0)),
+		door: door{name: cfg.Name}, base: time.Now(),
+		guard: newGuard(cfg.Min, cfg.Max, max(cfg.Tolerance, 0)),
 	}
+	p.set.Store(&adaptiveSettings{cfg, newEstimator(cfg.Min, cfg.Max, cfg.Initial, cfg.Initial)})
 	p.counter.init(cfg.Initial, cfg.Reserve)
 	p.next.Store(int64(periodLength))
 	return p, nil
@@ -81,21 +86,24 @@ func (p *AdaptivePermits) Limit() int { return int(p.counter.load().limit()) }
 func (p *AdaptivePermits) InFlight() int { return int(p.counter.load().inFlight()) }
 
 // Config returns the effective configuration.
-func (p *AdaptivePermits) Config() Adaptive { return p.cfg }
+func (p *AdaptivePermits) Config() Adaptive { return *p.config() }
+
+func (p *AdaptivePermits) config() *Adaptive { return &p.set.Load().cfg }
 
 // Rebase forgets what was learned and starts again from Initial: after a change of
 // the dependency, say, that makes old latencies meaningless.
 func (p *AdaptivePermits) Rebase() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.estimator.reset()
-	p.guard = newGuard(p.cfg.Min, p.cfg.Max, max(p.cfg.Tolerance, 0))
+	cfg := p.Config()
+	p.set.Store(&adaptiveSettings{cfg, newEstimator(cfg.Min, cfg.Max, cfg.Initial, cfg.Initial)})
+	p.guard = newGuard(cfg.Min, cfg.Max, max(cfg.Tolerance, 0))
 	p.calls.Store(0)
 	p.took.Store(0)
 	p.busy.Store(0)
 	p.pressed.Store(false)
 	p.rebased.Add(1)
-	p.counter.setLimit(p.cfg.Initial)
+	p.counter.setLimit(cfg.Initial)
 }
 
 // observe notes how a call ended, and ends the period if it is time.
@@ -121,7 +129,7 @@ func (p *AdaptivePermits) judge() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	took, calls := p.took.Swap(0), p.calls.Swap(0)
-	seen := period{calls: int(calls), busy: int(p.busy.Swap(0)), pressed: p.pressed.Swap(false), limit: p.estimator.limit()}
+	seen := period{calls: int(calls), busy: int(p.busy.Swap(0)), pressed: p.pressed.Swap(false), limit: p.set.Load().estimator.limit()}
 	if calls > 0 {
 		seen.mean = time.Duration(took / calls)
 	}
@@ -147,15 +155,17 @@ var (
 // BuildPolicy returns a part that shares these permits with every other pipeline that
 // they are handed to. It never fails.
 func (p *AdaptivePermits) BuildPolicy() (policy.Part, error) {
+	cfg := p.config()
 	return policy.Part{
-		Kind: adaptiveKind, Name: p.cfg.Name, Gate: p, Place: policy.PlaceBulkhead,
-		Waits: p.cfg.MaxWait > 0, Holds: true, Shadow: p.cfg.Shadow,
+		Kind: adaptiveKind, Name: cfg.Name, Gate: p, Place: policy.PlaceBulkhead,
+		Waits: cfg.MaxWait > 0, Holds: true, Shadow: cfg.Shadow,
 	}, nil
 }
 
 // Peek reports a refusal that is sure, like [Permits.Peek].
 func (p *AdaptivePermits) Peek(a *policy.Attempt) error {
-	err := p.counter.peek(bandOf(a.Call().Priority), p.cfg.MaxWait > 0, p.cfg.MaxWaiters, &p.door)
+	cfg := p.config()
+	err := p.counter.peek(bandOf(a.Call().Priority), cfg.MaxWait > 0, cfg.MaxWaiters, &p.door)
 	if err != nil {
 		p.pressed.Store(true)
 	}
@@ -167,35 +177,37 @@ func (p *AdaptivePermits) Enter(ctx context.Context, a *policy.Attempt, slot int
 	b := bandOf(a.Call().Priority)
 	if !p.counter.acquire(b) {
 		p.pressed.Store(true)
-		if p.cfg.MaxWait == 0 || a.NoWait() {
+		cfg := p.config()
+		if cfg.MaxWait == 0 || a.NoWait() {
 			return p.door.reject(policy.ReasonConcurrency, ErrFull)
 		}
-		err := p.counter.wait(ctx, b, p.cfg.MaxWait, p.cfg.MaxWaiters, &p.door)
+		err := p.counter.wait(ctx, b, cfg.MaxWait, cfg.MaxWaiters, &p.door)
 		a.Waited()
 		if err != nil {
 			return err
 		}
 	}
-	a.Slot(slot).Ref = p.estimator.begin()
+	a.Slot(slot).Ref = p.set.Load().estimator.begin()
 	return nil
 }
 
 // Leave gives the attempt's permit back, and learns from how the attempt ended.
 func (p *AdaptivePermits) Leave(a *policy.Attempt, slot int, o policy.Outcome) {
-	p.estimator.end(a.Slot(slot).Ref, counts(o.Kind))
+	endEstimate(a.Slot(slot).Ref, counts(o.Kind))
 	p.observe(a.Now(), o)
 	p.counter.release()
 }
 
 // Snapshot returns the state as it is now; the time makes no difference to it.
 func (p *AdaptivePermits) Snapshot(time.Time) policy.PolicySnapshot {
+	cfg := p.config()
 	b := p.counter.snapshot()
-	b.MaxWaiters = p.cfg.MaxWaiters
-	if p.cfg.MaxWait > 0 {
+	b.MaxWaiters = cfg.MaxWaiters
+	if cfg.MaxWait > 0 {
 		b.Wait = latency(&p.door.wait)
 	}
-	b.MinLimit, b.MaxLimit, b.Rebased = p.cfg.Min, p.cfg.Max, p.rebased.Load()
+	b.MinLimit, b.MaxLimit, b.Rebased = cfg.Min, cfg.Max, p.rebased.Load()
 	return policy.PolicySnapshot{
-		Name: p.cfg.Name, Kind: adaptiveKind, Shadow: p.cfg.Shadow, Rejected: p.door.rejected(), Bulkhead: b,
+		Name: cfg.Name, Kind: adaptiveKind, Shadow: cfg.Shadow, Rejected: p.door.rejected(), Bulkhead: b,
 	}
 }

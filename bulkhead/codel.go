@@ -38,7 +38,7 @@ func (c CoDel) withDefaults() CoDel {
 // standing judges whether a queue empties. It belongs to one queue, is not safe for
 // concurrent use, and learns the time from its caller.
 type standing struct {
-	cfg   CoDel
+	cfg   CoDel     // effective values
 	since time.Time // when the queue ceased to be empty
 }
 

@@ -36,13 +36,13 @@ func (p *Permits) Tune(values map[string]float64) error {
 func (w *Workers) Settings() []policy.Setting {
 	return []policy.Setting{{
 		Name: "Workers", Value: float64(w.limit.Load()),
-		Least: float64(max(w.cfg.MinWorkers, 1)), Most: maxLimit, Whole: true, Unit: "workers",
+		Least: float64(max(w.config().MinWorkers, 1)), Most: maxLimit, Whole: true, Unit: "workers",
 	}}
 }
 
 // Tune implements [policy.Tunable], by [Workers.SetLimit].
 func (w *Workers) Tune(values map[string]float64) error {
-	workers, err := whole(w.cfg.Name, "Workers", values)
+	workers, err := whole(w.config().Name, "Workers", values)
 	if err != nil || len(values) == 0 {
 		return err
 	}

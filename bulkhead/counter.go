@@ -52,7 +52,7 @@ func (w word) withLimit(n int) word {
 // in the queue.
 type counter struct {
 	word    atomic.Uint64
-	reserve uint32 // fixed; next to word, so that reading it costs nothing
+	reserve atomic.Uint32 // changes under mu, and hardly ever; next to word, so that reading it costs nothing
 
 	// Every call writes word and only reads high: on a cache line of its own, high
 	// stays in every processor's cache.
@@ -83,7 +83,7 @@ const (
 )
 
 func (c *counter) init(limit, reserve int) {
-	c.reserve = uint32(reserve) //nolint:gosec // was checked: 0 to limit - 1
+	c.reserve.Store(uint32(reserve)) //nolint:gosec // was checked: 0 to limit - 1
 	c.word.Store(uint64(word(0).withLimit(limit)))
 }
 
@@ -98,7 +98,7 @@ func (c *counter) keep(b band) uint32 {
 	if b.reserved() {
 		return 0
 	}
-	return c.reserve
+	return c.reserve.Load()
 }
 
 // acquire takes a permit if one is free for a call of band b and nobody waits whom
@@ -257,6 +257,20 @@ func (c *counter) leave(n *waiter) waitState {
 func (c *counter) setLimit(limit int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.setLocked(limit)
+}
+
+// resize changes the reserve, too, in the same way: a call that has looked at it just now
+// keeps to the one before.
+func (c *counter) resize(limit, reserve int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reserve.Store(uint32(reserve)) //nolint:gosec // was checked: 0 to limit - 1
+	c.setLocked(limit)
+}
+
+// setLocked requires that c.mu is held.
+func (c *counter) setLocked(limit int) {
 	for {
 		w := c.load()
 		if c.swap(w, w.withLimit(limit)) {

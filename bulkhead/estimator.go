@@ -13,16 +13,18 @@ type estimator struct {
 // headroom is how many times the calls in flight the estimate may be.
 const headroom = 5
 
-func newEstimator(least, most, initial int) estimator {
+// newEstimator returns an estimator that begins at a limit, and does not sink below idle
+// for want of traffic.
+func newEstimator(least, most, limit, idle int) estimator {
 	return estimator{limiter: adaptivelimiter.NewBuilder[any]().
-		WithLimits(uint(least), uint(most), uint(initial)).
+		WithLimits(uint(least), uint(most), uint(limit)).
 		// The library's own rule lets the limit sink to the floor while there is little
 		// traffic, so that the next burst is refused.
-		WithMaxLimitFunc(func(inFlight int) float64 { return max(headroom*float64(inFlight), float64(initial)) }).
+		WithMaxLimitFunc(func(inFlight int) float64 { return max(headroom*float64(inFlight), float64(idle)) }).
 		Build()}
 }
 
-// begin is told that a call begins, and returns what end wants back. That is nil for
+// begin is told that a call begins, and returns what endEstimate wants back. That is nil for
 // a call that it cannot follow, because it has lowered its limit just now.
 func (e estimator) begin() any {
 	p, ok := e.limiter.TryAcquirePermit()
@@ -32,8 +34,9 @@ func (e estimator) begin() any {
 	return p
 }
 
-// end is told that the call has ended, and whether its duration says anything.
-func (e estimator) end(call any, counts bool) {
+// endEstimate is told that the call has ended, and whether its duration says anything. It
+// goes to the estimator that has seen the call begin.
+func endEstimate(call any, counts bool) {
 	p, ok := call.(adaptivelimiter.Permit)
 	switch {
 	case !ok:
@@ -45,6 +48,3 @@ func (e estimator) end(call any, counts bool) {
 }
 
 func (e estimator) limit() int { return e.limiter.Limit() }
-
-// reset forgets everything.
-func (e estimator) reset() { e.limiter.Reset() }

@@ -50,6 +50,19 @@ func newGuard(least, most int, tolerance float64) guard {
 	return guard{min: float64(least), max: float64(most), tolerance: tolerance, cap: float64(most)}
 }
 
+// resize changes the bounds and keeps what is known: of a cap that does not hold down the
+// limit nothing stays.
+func (g *guard) resize(least, most int, tolerance float64) {
+	free := g.cap >= g.max || tolerance == 0
+	g.min, g.max, g.tolerance = float64(least), float64(most), tolerance
+	if free {
+		g.cap, g.before = g.max, 0
+		return
+	}
+	g.cap = max(min(g.cap, g.max), g.min)
+	g.before = min(g.before, g.max)
+}
+
 // limit returns the limit for the next period: the estimate, within bounds.
 func (g *guard) limit(estimate int) int {
 	return int(max(min(float64(estimate), g.cap, g.max), g.min))

@@ -28,7 +28,7 @@ func (w *Workers) dismissLocked(n int) {
 // surplusLocked returns how many idle workers need not stay. It requires that w.mu is
 // held.
 func (w *Workers) surplusLocked() int {
-	return min(int(w.workers)-w.cfg.MinWorkers, len(w.idle))
+	return min(int(w.workers)-w.config().MinWorkers, len(w.idle))
 }
 
 // reapLaterLocked has the reaper look when the worker that has been idle for longest
@@ -38,7 +38,7 @@ func (w *Workers) reapLaterLocked() {
 		return
 	}
 	w.reaping = true
-	d := w.cfg.IdleTimeout - w.now().Sub(w.idle[0].since)
+	d := w.config().IdleTimeout - w.now().Sub(w.idle[0].since)
 	if w.reaper == nil {
 		w.reaper = time.AfterFunc(d, w.reap)
 	} else {
@@ -52,7 +52,7 @@ func (w *Workers) reap() {
 	defer w.mu.Unlock()
 	w.reaping = false
 	now, n := w.now(), 0
-	for surplus := w.surplusLocked(); n < surplus && now.Sub(w.idle[n].since) >= w.cfg.IdleTimeout; {
+	for surplus := w.surplusLocked(); n < surplus && now.Sub(w.idle[n].since) >= w.config().IdleTimeout; {
 		n++
 	}
 	w.dismissLocked(n)

@@ -3,6 +3,7 @@ package bulkhead
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -35,6 +36,8 @@ type Permits struct {
 	counter counter
 	cfg     atomic.Pointer[Semaphore] // effective values; Limit as it was in the beginning
 	door    door
+
+	tuning sync.Mutex // held while settings change, so that they fit each other
 }
 
 func (p *Permits) config() *Semaphore { return p.cfg.Load() }
@@ -105,7 +108,7 @@ func (p *Permits) Acquire(ctx context.Context) error {
 		return ended(ctx)
 	}
 	b := bandOf(policy.PriorityNormal)
-	if p.counter.reserve == 0 && p.counter.acquire(b) {
+	if p.counter.reserve.Load() == 0 && p.counter.acquire(b) {
 		return nil // nobody asked about priority: it makes no difference
 	}
 	b = bandOf(policy.CallFrom(ctx).Priority)
@@ -187,6 +190,8 @@ func (p *Permits) InFlight() int { return int(p.counter.load().inFlight()) }
 // from those who hold one: nobody is let in until fewer than the new limit are in
 // flight. MaxWaiters stays as it was, also where it came from Limit.
 func (p *Permits) SetLimit(limit int) error {
+	p.tuning.Lock()
+	defer p.tuning.Unlock()
 	switch {
 	case limit < 1 || limit > maxLimit:
 		return &policy.ConfigError{Policy: p.config().Name, Field: "Limit", Value: limit, Want: "want 1 to 2147483647"}
@@ -228,7 +233,7 @@ func (c *counter) snapshot() *policy.BulkheadSnapshot {
 	return &policy.BulkheadSnapshot{
 		InFlight: n,
 		Limit:    int(w.limit()),
-		Reserve:  int(c.reserve),
+		Reserve:  int(c.reserve.Load()),
 		Waiting:  c.queue.len(),
 
 		MostWaiting: int(c.queue.most.Load()),

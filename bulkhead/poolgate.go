@@ -23,13 +23,14 @@ func (w *Workers) BuildPolicy() (policy.Part, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.tenants++
+	cfg := w.config()
 	part := policy.Part{
 		Kind:   poolKind,
-		Name:   w.cfg.Name,
+		Name:   cfg.Name,
 		Runner: &tenant{Workers: w},
-		Waits:  w.places > 0,
+		Waits:  cfg.places() > 0,
 	}
-	if w.cfg.WhenFull == CallerRuns {
+	if cfg.WhenFull == CallerRuns {
 		part.Warnings = append(part.Warnings, "CallerRuns runs calls on their callers' goroutines when the queue is full, so a dependency that hangs holds them; Abort refuses instead")
 	}
 	return part, nil
@@ -59,7 +60,7 @@ func (t *tenant) Close(ctx context.Context) error {
 // Snapshot returns the state as it is at the given time.
 func (w *Workers) Snapshot(now time.Time) policy.PolicySnapshot {
 	b := &policy.BulkheadSnapshot{
-		MaxWaiters:   w.places,
+		MaxWaiters:   w.config().places(),
 		Orphans:      int(max(w.orphans.Load(), 0)), // a function may end before its caller has counted itself
 		Run:          latency(&w.ran),
 		Completed:    w.completed.Load(),
@@ -68,7 +69,7 @@ func (w *Workers) Snapshot(now time.Time) policy.PolicySnapshot {
 		CallerRan:    w.callerRan.Load(),
 		OrphanPanics: w.orphanPanics.Load(),
 	}
-	if w.places > 0 {
+	if w.config().places() > 0 {
 		b.Wait = latency(&w.door.wait)
 	}
 	w.mu.Lock()
@@ -82,7 +83,7 @@ func (w *Workers) Snapshot(now time.Time) policy.PolicySnapshot {
 	b.Idle = len(w.idle)
 	b.Overloaded = w.overloadedLocked(now)
 	return policy.PolicySnapshot{
-		Name:     w.cfg.Name,
+		Name:     w.config().Name,
 		Kind:     poolKind,
 		Rejected: w.door.rejected(),
 		Bulkhead: b,

@@ -34,8 +34,7 @@ import (
 // No goroutine is started before the first call. All methods are safe for concurrent
 // use. Live workers that pipelines share are closed with the last of these.
 type Workers struct {
-	cfg      Pool // effective values; Workers as it was in the beginning
-	places   int  // in the queue
+	cfg      atomic.Pointer[Pool] // effective values; Workers as it was in the beginning; changes under mu
 	base     time.Time
 	labelSet pprof.LabelSet
 	labels   context.Context //nolint:containedctx // carries the labels of a worker without a task
@@ -74,19 +73,23 @@ func NewPool(name string, cfg Pool) (*Workers, error) {
 	}
 	cfg = cfg.withDefaults()
 	w := &Workers{
-		cfg:      cfg,
-		places:   max(cfg.Queue, 0),
 		base:     time.Now(),
 		labelSet: pprof.Labels(labelName, cfg.Name),
 		door:     door{name: cfg.Name},
 		standing: standing{cfg: cfg.CoDel},
 		drained:  make(chan struct{}),
 	}
+	w.cfg.Store(&cfg)
 	w.labels = pprof.WithLabels(context.Background(), w.labelSet)
 	w.tasks.New = func() any { return &task{done: make(chan struct{}, 1)} }
 	w.limit.Store(int32(cfg.Workers)) //nolint:gosec // was checked: 1 to maxLimit
 	return w, nil
 }
+
+func (w *Workers) config() *Pool { return w.cfg.Load() }
+
+// places returns how many calls may stand in the queue.
+func (c *Pool) places() int { return max(c.Queue, 0) }
 
 // now reads the clock, with its monotonic part, at half the cost of [time.Now].
 func (w *Workers) now() time.Time { return w.base.Add(time.Since(w.base)) }
@@ -94,12 +97,13 @@ func (w *Workers) now() time.Time { return w.base.Add(time.Since(w.base)) }
 // Peek reports a refusal that is sure: the pool is closed, or every worker is busy and
 // the queue is full of calls that matter as much. It takes nothing.
 func (w *Workers) Peek(a *policy.Attempt) error {
+	cfg := w.config()
 	switch {
 	case w.closing.Load():
 		return w.refused(policy.ReasonClosed, policy.ErrClosed).Err
-	case w.cfg.WhenFull == CallerRuns, w.cfg.CoDel.Target > 0, // there is always a way, or room once stale calls are shed
+	case cfg.WhenFull == CallerRuns, cfg.CoDel.Target > 0, // there is always a way, or room once stale calls are shed
 		w.busy.Load() < w.limit.Load(),
-		w.queue.len() < w.places,
+		w.queue.len() < cfg.places(),
 		w.queue.lower(bandOf(a.Call().Priority)):
 		return nil
 	default:
@@ -128,7 +132,7 @@ func (w *Workers) Run(ctx context.Context, a *policy.Attempt, job policy.Task) p
 		return w.refused(policy.ReasonClosed, policy.ErrClosed)
 	default:
 		w.recycle(t)
-		if w.cfg.WhenFull == CallerRuns {
+		if w.config().WhenFull == CallerRuns {
 			w.callerRan.Add(1)
 			job.Begin()
 			job.Run()
@@ -159,20 +163,21 @@ func (w *Workers) submit(t *task) (longest time.Duration, f fate) {
 		w.startLocked(t)
 		return 0, handedIn
 	}
-	if w.places == 0 {
+	cfg := w.config()
+	if cfg.places() == 0 {
 		return 0, noRoom
 	}
 	now := w.now()
-	longest = w.cfg.MaxWait
+	longest = cfg.MaxWait
 	if w.overloadedLocked(now) {
 		w.shedLocked(now)
-		longest = w.cfg.CoDel.Target
+		longest = cfg.CoDel.Target
 	}
 	if w.queue.len() == 0 {
 		w.standing.filled(now)
-		longest = w.cfg.MaxWait
+		longest = cfg.MaxWait
 	}
-	if w.queue.len() >= w.places {
+	if w.queue.len() >= cfg.places() {
 		out := w.queue.least(t.band)
 		if out == nil {
 			return 0, noRoom
@@ -275,7 +280,7 @@ func (w *Workers) dequeueLocked(t *task, now time.Time) {
 
 // full refuses a call for want of room.
 func (w *Workers) full() policy.RunResult {
-	if w.places == 0 {
+	if w.config().places() == 0 {
 		return w.refused(policy.ReasonConcurrency, ErrFull)
 	}
 	return w.refused(policy.ReasonWaiters, ErrFull)
@@ -299,15 +304,22 @@ func (w *Workers) InFlight() int { return int(w.busy.Load()) }
 // nothing that runs: workers that are too many go home when their functions return.
 // Queue stays as it was, also where it came from Workers.
 func (w *Workers) SetLimit(workers int) error {
-	switch {
-	case workers < 1 || workers > maxLimit:
-		return &policy.ConfigError{Policy: w.cfg.Name, Field: "Workers", Value: workers, Want: "want 1 to 2147483647"}
-	case workers < w.cfg.MinWorkers:
-		return &policy.ConfigError{Policy: w.cfg.Name, Field: "Workers", Value: workers, Want: fmt.Sprintf("want at least MinWorkers (%d)", w.cfg.MinWorkers)}
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.limit.Store(int32(workers))
+	cfg := w.config()
+	switch {
+	case workers < 1 || workers > maxLimit:
+		return &policy.ConfigError{Policy: cfg.Name, Field: "Workers", Value: workers, Want: "want 1 to 2147483647"}
+	case workers < cfg.MinWorkers:
+		return &policy.ConfigError{Policy: cfg.Name, Field: "Workers", Value: workers, Want: fmt.Sprintf("want at least MinWorkers (%d)", cfg.MinWorkers)}
+	}
+	w.setLimitLocked(workers)
+	return nil
+}
+
+// setLimitLocked requires that w.mu is held.
+func (w *Workers) setLimitLocked(workers int) {
+	w.limit.Store(int32(workers)) //nolint:gosec // was checked: 1 to maxLimit
 	for w.busy.Load() < w.limit.Load() {
 		t := w.nextLocked()
 		if t == nil {
@@ -316,13 +328,12 @@ func (w *Workers) SetLimit(workers int) error {
 		w.startLocked(t)
 	}
 	w.dismissLocked(min(int(w.workers)-workers, len(w.idle)))
-	return nil
 }
 
 // Config returns the effective configuration: defaults filled in, and Workers as it
 // is now.
 func (w *Workers) Config() Pool {
-	cfg := w.cfg
+	cfg := *w.config()
 	cfg.Workers = int(w.limit.Load())
 	return cfg
 }
@@ -365,5 +376,5 @@ func (w *Workers) Close(ctx context.Context) error {
 	if w.workers == 0 {
 		return nil
 	}
-	return fmt.Errorf("bulkhead: pool %s: functions still running: %d: %w", w.cfg.Name, w.busy.Load(), ended(ctx))
+	return fmt.Errorf("bulkhead: pool %s: functions still running: %d: %w", w.config().Name, w.busy.Load(), ended(ctx))
 }
