@@ -30,7 +30,7 @@ func newTally(base time.Time, c *Config, minCalls uint64) *tally {
 // refit returns a tally under other settings with what this one has counted. A window of
 // time does not know in which order calls ended, and one of calls does not know when: of
 // two kinds the new one begins empty.
-func (t *tally) refit(now time.Time, base time.Time, c *Config, minCalls uint64) *tally {
+func (t *tally) refit(now, base time.Time, c *Config, minCalls uint64) *tally {
 	n := newTally(base, c, minCalls)
 	switch {
 	case n.time != nil && t.time != nil:

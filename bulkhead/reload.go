@@ -84,11 +84,11 @@ func (p *AdaptivePermits) reload(cfg Adaptive) {
 	old := p.set.Load()
 	cfg.Name = old.cfg.Name
 	set := &adaptiveSettings{cfg, old.estimator}
+	limit := min(max(p.Limit(), cfg.Min), cfg.Max)
 	if cfg.Min != old.cfg.Min || cfg.Max != old.cfg.Max || cfg.Initial != old.cfg.Initial {
-		limit := min(max(old.estimator.limit(), cfg.Min), cfg.Max)
 		set.estimator = newEstimator(cfg.Min, cfg.Max, limit, cfg.Initial)
 	}
 	p.set.Store(set)
 	p.guard.resize(cfg.Min, cfg.Max, max(cfg.Tolerance, 0))
-	p.counter.resize(p.guard.limit(set.estimator.limit()), cfg.Reserve)
+	p.counter.resize(limit, cfg.Reserve)
 }

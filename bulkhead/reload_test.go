@@ -183,7 +183,7 @@ func TestReloadOfAdaptiveKeepsTheLimit(t *testing.T) {
 				}
 			})
 		}
-		time.Sleep(15 * time.Second)
+		time.Sleep(15*time.Second + 25500*time.Microsecond)
 		found := limit()
 		require.Greater(t, found, 10)
 		cfg.MaxWait, cfg.Tolerance, cfg.Reserve = time.Second, 3, 2

@@ -89,7 +89,7 @@ func NewPool(name string, cfg Pool) (*Workers, error) {
 func (w *Workers) config() *Pool { return w.cfg.Load() }
 
 // places returns how many calls may stand in the queue.
-func (c *Pool) places() int { return max(c.Queue, 0) }
+func (c Pool) places() int { return max(c.Queue, 0) }
 
 // now reads the clock, with its monotonic part, at half the cost of [time.Now].
 func (w *Workers) now() time.Time { return w.base.Add(time.Since(w.base)) }

@@ -179,6 +179,7 @@ func (b *Bundle) SetRate(rate Rate) error {
 func (b *Bundle) Config() All {
 	cfg := b.cfg
 	cfg.Limits = append([]policy.Policy(nil), cfg.Limits...)
+	cfg.MaxWait, cfg.MaxWaiters = b.lobby.bounds()
 	return cfg
 }
 

@@ -16,7 +16,7 @@ func (b *Bundle) BuildPolicy() (policy.Part, error) {
 		Name:        b.cfg.Name,
 		Gate:        b,
 		Place:       policy.PlaceRateLimit,
-		Waits:       b.cfg.MaxWait > 0,
+		Waits:       b.lobby.longest() > 0,
 		RefundsOnly: len(b.hearers) == 0,
 		Shadow:      b.cfg.Shadow,
 		Warnings:    b.warnings,
@@ -84,7 +84,7 @@ func (b *Bundle) Snapshot(now time.Time) policy.PolicySnapshot {
 			s.Tokens, s.Burst, s.Rate = l.Tokens, l.Burst, l.Rate
 		}
 	}
-	s.Waiting, s.MaxWaiters = int(b.lobby.waiting.Load()), b.lobby.maxWaiters
+	s.Waiting, s.MaxWaiters = int(b.lobby.waiting.Load()), int(b.lobby.maxWaiters.Load())
 	s.Delay, _, _ = b.worst(now, &unknownCall, 1)
 	return policy.PolicySnapshot{Name: b.cfg.Name, Kind: allKind, Shadow: b.cfg.Shadow, Limiter: s}
 }

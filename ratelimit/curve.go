@@ -39,6 +39,21 @@ func (c curve) fall(rate float64, began int64) curve {
 	return c
 }
 
+// reshaped reports whether two curves rise or fall in different ways.
+func (c curve) reshaped(o curve) bool {
+	return c.decrease != o.decrease || c.over != o.over || c.additive != o.additive
+}
+
+// reshape returns the curve in the shape of another one, from the rate at a time on. Until
+// drain nothing rises.
+func (c curve) reshape(o curve, at, drain int64) curve {
+	c.low = c.at(at)
+	c.began = max(at, drain)
+	c.decrease, c.over, c.additive = o.decrease, o.over, o.additive
+	c.high = min(max(c.high, c.low/c.decrease), math.MaxFloat64)
+	return c
+}
+
 // at returns the rate at a time.
 func (c curve) at(at int64) float64 {
 	if at <= c.began {

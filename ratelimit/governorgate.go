@@ -67,7 +67,7 @@ func (g *Governor) Snapshot(now time.Time) policy.PolicySnapshot {
 	ps := g.bucket.Snapshot(now)
 	at := g.bucket.at(now)
 	l := ps.Limiter
-	l.Waiting, l.MaxWaiters = int(g.lobby.waiting.Load()), g.lobby.maxWaiters
+	l.Waiting, l.MaxWaiters = int(g.lobby.waiting.Load()), int(g.lobby.maxWaiters.Load())
 	l.Delay, _ = g.bucket.look(at, 1)
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -50,8 +50,8 @@ type Buckets struct {
 	start  time.Time // times are kept as nanoseconds since then
 	name   string
 	shadow bool
-	ttl    int64
-	max    int64
+	ttl    atomic.Int64
+	max    atomic.Int64
 	seed   maphash.Seed
 
 	// exceptions is never changed in place. Who takes a key out of the table, or puts
@@ -104,8 +104,9 @@ func NewKeyed(name string, cfg Keyed) (*Buckets, error) {
 	cfg = cfg.withDefaults()
 	b := &Buckets{
 		start: time.Now(), name: cfg.Name, shadow: cfg.Shadow, seed: maphash.MakeSeed(),
-		max: int64(cfg.MaxKeys), ttl: int64(cfg.TTL),
 	}
+	b.max.Store(int64(cfg.MaxKeys))
+	b.ttl.Store(int64(cfg.TTL))
 	b.lobby.init(b, cfg.MaxWait, cfg.MaxWaiters)
 	b.follows.Store(follows)
 	b.overflow = b.newBucket(cfg.Overflow)

@@ -22,7 +22,7 @@ func (b *Buckets) BuildPolicy() (policy.Part, error) {
 		Name:        b.name,
 		Gate:        b,
 		Place:       policy.PlaceRateLimit,
-		Waits:       b.lobby.maxWait > 0,
+		Waits:       b.lobby.longest() > 0,
 		RefundsOnly: true,
 		Shadow:      b.shadow,
 		Warnings:    b.Config().warnings(),
@@ -53,7 +53,7 @@ func (b *Buckets) peek(a *policy.Attempt, c *policy.Call) error {
 
 func (b *Buckets) enter(ctx context.Context, a *policy.Attempt, c *policy.Call, slot int) error {
 	at, part := int64(a.Since(b.start)), 0
-	if b.lobby.maxWait == 0 || a.NoWait() {
+	if b.lobby.longest() == 0 || a.NoWait() {
 		retryAfter, v, shared := b.take(at, c.Key, a.Cost())
 		if v != taken {
 			return rejection(b.name, v, retryAfter)
@@ -91,10 +91,10 @@ func (b *Buckets) Config() Keyed {
 	l := *b.limit.Load()
 	over := b.overflow.Config()
 	cfg := Keyed{
-		Name: b.name, Rate: l.Rate, Burst: l.Burst, MaxKeys: int(b.max), TTL: time.Duration(b.ttl),
+		Name: b.name, Rate: l.Rate, Burst: l.Burst, MaxKeys: int(b.max.Load()), TTL: time.Duration(b.ttl.Load()),
 		Overflow: Limit{Rate: over.Rate, Burst: over.Burst}, Shadow: b.shadow,
-		MaxWait: b.lobby.maxWait, MaxWaiters: b.lobby.maxWaiters,
 	}
+	cfg.MaxWait, cfg.MaxWaiters = b.lobby.bounds()
 	if m := *b.exceptions.Load(); len(m) > 0 {
 		cfg.Exceptions = make(map[string]Limit, len(m))
 		for key, own := range m {
@@ -121,11 +121,11 @@ func (b *Buckets) Snapshot(now time.Time) policy.PolicySnapshot {
 			Rate:   l.Rate.perSecond(),
 
 			Waiting:    int(b.lobby.waiting.Load()),
-			MaxWaiters: b.lobby.maxWaiters,
+			MaxWaiters: int(b.lobby.maxWaiters.Load()),
 
 			Keyed: &policy.KeyedSnapshot{
 				Keys:       b.Len(),
-				MaxKeys:    int(b.max),
+				MaxKeys:    int(b.max.Load()),
 				Exceptions: len(*b.exceptions.Load()),
 				Overflowed: b.overflowed.Load(),
 				Top:        b.Top(now, topShown),

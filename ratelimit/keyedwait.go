@@ -147,7 +147,7 @@ func (k *keyLimiter) Snapshot(now time.Time) policy.PolicySnapshot {
 		Name: k.b.name, Kind: keyedKind, Shadow: k.b.shadow,
 		Limiter: &policy.LimiterSnapshot{
 			Tokens: k.b.Tokens(now, k.call.Key), Burst: float64(l.Burst), Rate: l.Rate.perSecond(),
-			Waiting: int(k.b.lobby.waiting.Load()), MaxWaiters: k.b.lobby.maxWaiters, Delay: k.delay(now),
+			Waiting: int(k.b.lobby.waiting.Load()), MaxWaiters: int(k.b.lobby.maxWaiters.Load()), Delay: k.delay(now),
 		},
 	}
 }

@@ -26,7 +26,7 @@ const (
 func (b *Buckets) place(at int64) bool {
 	for {
 		n := b.keys.Load()
-		if n >= b.max {
+		if n >= b.max.Load() {
 			return b.evict(at)
 		}
 		if b.keys.CompareAndSwap(n, n+1) {
@@ -37,7 +37,7 @@ func (b *Buckets) place(at int64) bool {
 
 // full reports whether place is sure to find none.
 func (b *Buckets) full(at int64) bool {
-	return b.keys.Load() >= b.max && at < b.nextFull.Load()
+	return b.keys.Load() >= b.max.Load() && at < b.nextFull.Load()
 }
 
 // fullAt is told of a bucket that will be full at the given time, where that may be
@@ -148,7 +148,7 @@ func (b *Buckets) sweep(at int64) {
 	for i := range b.shards {
 		sh := &b.shards[i]
 		for {
-			n, more := sh.sweep(at - b.ttl)
+			n, more := sh.sweep(at - b.ttl.Load())
 			b.keys.Add(int64(-n))
 			if !more {
 				break
@@ -193,7 +193,7 @@ func (b *Buckets) startSweeping() {
 	if b.sweeping.Load() || !b.sweeping.CompareAndSwap(false, true) {
 		return
 	}
-	period := min(max(time.Duration(b.ttl/sweepsPerTTL), minSweep), maxSweep)
+	period := min(max(time.Duration(b.ttl.Load()/sweepsPerTTL), minSweep), maxSweep)
 	// The timer must not keep alive buckets that nobody uses any more.
 	p := weak.Make(b)
 	time.AfterFunc(period, func() {

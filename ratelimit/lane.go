@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/breakwater-go/breakwater/policy"
@@ -19,6 +20,8 @@ type Lane struct {
 	below   int64
 	lenders []*Lane
 	grants  []laneGrant // by where the tokens come from: this lane, lenders; and whether below the floor
+
+	maxWait, maxWaiters atomic.Int64 // a change holds for those who come
 
 	// The rest is under set.mu.
 	purse       purse
@@ -50,6 +53,8 @@ var _ Limiter = (*Lane)(nil)
 
 func newLane(s *LaneSet, c LaneConfig) *Lane {
 	l := &Lane{set: s, cfg: c, name: s.cfg.Name + "." + c.Name, errs: laneErrors(c.Name)}
+	l.maxWait.Store(int64(c.MaxWait))
+	l.maxWaiters.Store(int64(c.MaxWaiters))
 	l.purse = newPurse(c.Rate, c.Burst, max(c.Initial, 0))
 	if c.YieldTo != "" && c.Floor.Tokens > 0 {
 		floor := newPurse(c.Floor, 1, 1)
@@ -195,7 +200,7 @@ func (l *Lane) BuildPolicy() (policy.Part, error) {
 		Name:        l.name,
 		Gate:        l,
 		Place:       policy.PlaceRateLimit,
-		Waits:       l.cfg.MaxWait > 0,
+		Waits:       l.maxWait.Load() > 0,
 		RefundsOnly: true,
 		Shadow:      l.set.cfg.Shadow,
 	}, nil
@@ -274,7 +279,7 @@ func (l *Lane) snapshotLocked(at int64) policy.LaneSnapshot {
 	return policy.LaneSnapshot{
 		Name:   l.cfg.Name,
 		Tokens: l.purse.tokens(at), Burst: float64(l.purse.s.burst), Rate: l.purse.s.rate.perSecond(),
-		Waiting: l.waiting, MaxWaiters: l.cfg.MaxWaiters,
+		Waiting: l.waiting, MaxWaiters: int(l.maxWaiters.Load()),
 		Delay:    delayFrom(at, l.answerLocked(at, 1).when),
 		Admitted: l.admitted, Rejected: l.rejected, Yielded: l.yielded, Borrowed: l.borrowed,
 	}

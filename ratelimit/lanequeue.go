@@ -218,11 +218,11 @@ func (l *Lane) doomedLocked(at, n int64) (cause laneCause, retryAfter time.Durat
 	switch {
 	case a.when <= at:
 		return 0, 0, false
-	case a.cause == laneTooBig || l.cfg.MaxWait == 0:
+	case a.cause == laneTooBig || l.maxWait.Load() == 0:
 		return a.cause, delay, true
-	case l.waiting >= l.cfg.MaxWaiters:
+	case l.waiting >= int(l.maxWaiters.Load()):
 		return laneWaiters, delayFrom(at, l.askLocked(at, l.first.n).when), true
-	case delay > l.cfg.MaxWait:
+	case delay > time.Duration(l.maxWait.Load()):
 		return laneTooFar, l.sooner(delay), true
 	}
 	return 0, 0, false
@@ -234,7 +234,7 @@ func (l *Lane) sooner(delay time.Duration) time.Duration {
 	if delay == policy.Never {
 		return delay
 	}
-	return max(delay-l.cfg.MaxWait, 0)
+	return max(delay-time.Duration(l.maxWait.Load()), 0)
 }
 
 // refuseLocked counts and returns a refusal.
@@ -247,7 +247,7 @@ func (l *Lane) refuseLocked(cause laneCause, retryAfter time.Duration) error {
 // enter takes n tokens, above 0, waiting for them as far as that is allowed. It returns
 // where they came from, and when.
 func (l *Lane) enter(ctx context.Context, at, n int64, noWait bool) (*laneGrant, int64, error) {
-	limit, late := addSat(at, int64(l.cfg.MaxWait)), laneTooFar
+	limit, late := addSat(at, l.maxWait.Load()), laneTooFar
 	if deadline, ok := ctx.Deadline(); ok {
 		// A token that comes with the deadline comes too late.
 		if last := l.at(deadline) - 1; last < limit {
@@ -286,11 +286,11 @@ func (l *Lane) join(ctx context.Context, at, n, limit int64, late laneCause, noW
 	}
 	delay := delayFrom(at, a.when)
 	switch {
-	case a.cause == laneTooBig || l.cfg.MaxWait == 0 || noWait:
+	case a.cause == laneTooBig || l.maxWait.Load() == 0 || noWait:
 		return nil, nil, l.refuseLocked(a.cause, delay)
 	case ctx.Err() != nil:
 		return nil, nil, contextError(ctx)
-	case l.waiting >= l.cfg.MaxWaiters:
+	case l.waiting >= int(l.maxWaiters.Load()):
 		return nil, nil, l.refuseLocked(laneWaiters, delayFrom(at, l.askLocked(at, l.first.n).when))
 	case a.when > limit && late == laneTooFar:
 		return nil, nil, l.refuseLocked(late, l.sooner(delay))

@@ -221,6 +221,7 @@ func (s *LaneSet) Config() Lanes {
 		c := &cfg.Lanes[i]
 		c.Rate, c.Burst = l.purse.s.rate, int(l.purse.s.burst)
 		c.Initial = min(c.Initial, c.Burst)
+		c.MaxWait, c.MaxWaiters = time.Duration(l.maxWait.Load()), int(l.maxWaiters.Load())
 		c.LendAbove = min(c.LendAbove, c.Burst)
 		if l.yieldTo != nil {
 			c.YieldBelow = int(min(l.below, l.yieldTo.purse.s.burst))
@@ -244,7 +245,7 @@ func (s *LaneSet) BuildPolicy() (policy.Part, error) {
 		Name:        s.cfg.Name,
 		Gate:        s,
 		Place:       policy.PlaceRateLimit,
-		Waits:       slices.ContainsFunc(s.lanes, func(l *Lane) bool { return l.cfg.MaxWait > 0 }),
+		Waits:       slices.ContainsFunc(s.lanes, func(l *Lane) bool { return l.maxWait.Load() > 0 }),
 		RefundsOnly: true,
 		Shadow:      s.cfg.Shadow,
 	}, nil

@@ -35,12 +35,12 @@ type host interface {
 // be given back, and who leaves makes way for those behind. Callers with the same key
 // are let in in the order in which they came; others are not in each other's way.
 //
-// Its fields down to waiting are fixed.
+// Its host, and whether keys make a difference, are fixed.
 type lobby struct {
 	host       host
-	maxWait    time.Duration
-	maxWaiters int
-	oneLine    bool // keys make no difference
+	oneLine    bool         // keys make no difference
+	maxWait    atomic.Int64 // a change holds for those who come
+	maxWaiters atomic.Int64
 
 	waiting atomic.Int32 // changes under mu
 
@@ -98,8 +98,22 @@ func guests(wait time.Duration, most int) int {
 
 // init makes the lobby ready.
 func (l *lobby) init(h host, wait time.Duration, most int) {
-	l.host, l.maxWait, l.maxWaiters = h, wait, most
+	l.host = h
+	l.bound(wait, most)
 }
+
+// bound changes how long callers may wait, and how many.
+func (l *lobby) bound(wait time.Duration, most int) {
+	l.maxWait.Store(int64(wait))
+	l.maxWaiters.Store(int64(most))
+}
+
+// bounds returns what bound has set.
+func (l *lobby) bounds() (wait time.Duration, most int) {
+	return l.longest(), int(l.maxWaiters.Load())
+}
+
+func (l *lobby) longest() time.Duration { return time.Duration(l.maxWait.Load()) }
 
 func (l *lobby) keyOf(c *policy.Call) string {
 	if l.oneLine {
@@ -116,14 +130,14 @@ func (l *lobby) take(ctx context.Context, now time.Time, c *policy.Call, n int) 
 		switch {
 		case v == taken:
 			return now, part, nil
-		case v == tooBig || l.maxWait == 0:
+		case v == tooBig || l.longest() == 0:
 			return now, 0, l.host.refusal(refusalOf(v, delay), part)
 		}
 	}
 	if ctx.Err() != nil {
 		return now, 0, contextError(ctx)
 	}
-	limit, byDeadline := now.Add(l.maxWait), false
+	limit, byDeadline := now.Add(l.longest()), false
 	// A token that comes with the deadline comes too late.
 	if deadline, ok := ctx.Deadline(); ok && deadline.Add(-1).Before(limit) {
 		limit, byDeadline = deadline.Add(-1), true
@@ -167,7 +181,7 @@ func (l *lobby) late(g *guest, byDeadline bool) *policy.RejectedError {
 	}
 	delay := g.delay
 	if delay != policy.Never {
-		delay = max(delay-l.maxWait, 0) // from then on the wait is short enough
+		delay = max(delay-l.longest(), 0) // from then on the wait is short enough
 	}
 	return &policy.RejectedError{Reason: policy.ReasonWait, RetryAfter: delay, Err: errTooFar}
 }
@@ -178,11 +192,11 @@ func (l *lobby) peek(now time.Time, c *policy.Call, n int) error {
 	switch {
 	case v == taken:
 		return nil
-	case v == tooBig || l.maxWait == 0:
+	case v == tooBig || l.longest() == 0:
 		return l.host.refusal(refusalOf(v, delay), part)
-	case delay > l.maxWait:
+	case delay > l.longest():
 		return l.host.refusal(l.late(&guest{v: v, delay: delay}, false), part)
-	case int(l.waiting.Load()) >= l.maxWaiters:
+	case int64(l.waiting.Load()) >= l.maxWaiters.Load():
 		return l.host.refusal(&policy.RejectedError{Reason: policy.ReasonWaiters, RetryAfter: delay, Err: errWaiters}, part)
 	}
 	return nil
@@ -199,7 +213,7 @@ func (l *lobby) join(now time.Time, g *guest) (full bool, delay time.Duration) {
 	switch {
 	case g.v != short:
 		return false, 0
-	case int(l.waiting.Load()) >= l.maxWaiters:
+	case int64(l.waiting.Load()) >= l.maxWaiters.Load():
 		return true, min(next, g.delay)
 	case now.Add(g.delay).After(g.limit):
 		return false, 0

@@ -20,6 +20,7 @@ var (
 	_ policy.Reloader = (*Sliding)(nil)
 	_ policy.Reloader = (*Buckets)(nil)
 	_ policy.Reloader = (*Governor)(nil)
+	_ policy.Reloader = (*Shedder)(nil)
 	_ policy.Reloader = (*LaneSet)(nil)
 	_ policy.Reloader = (*Bundle)(nil)
 )
@@ -119,57 +120,93 @@ func (s *Sliding) Reload(next policy.Policy) (apply func(), err error) {
 	}, nil
 }
 
-// Reload implements [policy.Reloader]: Rate, Burst, Overflow and the exceptions can change, and
-// every key keeps its balance. What is no exception any more gets the limit of all.
+// Reload implements [policy.Reloader]: everything can change, and every key keeps its
+// balance. What is no exception any more gets the limit of all. Of more keys than MaxKeys
+// allows now none is forgotten before its time; until enough have been, new ones share the
+// Overflow.
 func (b *Buckets) Reload(next policy.Policy) (apply func(), err error) {
 	cfg, err := become[Keyed](next)
+	if err == nil {
+		err = cfg.Validate()
+	}
 	if err != nil {
 		return nil, err
 	}
-	fresh, err := NewKeyed("", cfg) // for the defaults
-	if err != nil {
-		return nil, err
-	}
-	now, cfg := b.Config(), fresh.Config()
-	if err := reload.Fixed(now, cfg, "Name", "Shadow", "Rate", "Burst", "Overflow", "Exceptions"); err != nil {
-		return nil, err
-	}
-	for key := range now.Exceptions {
-		if _, ok := cfg.Exceptions[key]; !ok {
-			return nil, errors.New("an exception cannot be taken away in place")
-		}
-	}
+	follows := cfg.Overflow == (Limit{})
+	cfg = cfg.withDefaults()
 	return func() {
+		now := b.Config()
+		b.max.Store(int64(cfg.MaxKeys))
+		b.ttl.Store(int64(cfg.TTL))
+		b.lobby.bound(cfg.MaxWait, cfg.MaxWaiters)
 		_ = b.SetLimit(cfg.Rate, cfg.Burst)
 		_ = b.overflow.SetLimit(cfg.Overflow.Rate, cfg.Overflow.Burst)
+		b.follows.Store(follows)
 		for key, l := range cfg.Exceptions {
 			if l != now.Exceptions[key] {
 				_ = b.SetException(key, l)
 			}
 		}
+		for key := range now.Exceptions {
+			if _, ok := cfg.Exceptions[key]; !ok {
+				b.RemoveException(key)
+			}
+		}
 	}, nil
 }
 
-// Reload implements [policy.Reloader]: Ceiling and Floor can change, and the rate stays where
-// it is between them.
+// Reload implements [policy.Reloader]: everything can change, and the rate stays where it is
+// between Ceiling and Floor. With another Decrease, Recovery or RecoverIn it goes on rising
+// from there.
 func (g *Governor) Reload(next policy.Policy) (apply func(), err error) {
 	cfg, err := become[Feedback](next)
+	if err == nil {
+		err = cfg.Validate()
+	}
 	if err != nil {
 		return nil, err
 	}
-	fresh, err := NewFeedback("", cfg) // for the defaults
-	if err != nil {
-		return nil, err
-	}
-	cfg = fresh.Config()
-	if err := reload.Fixed(g.Config(), cfg, "Name", "Shadow", "Ceiling", "Floor"); err != nil {
-		return nil, err
-	}
-	return func() { _ = g.SetRange(cfg.Floor, cfg.Ceiling) }, nil
+	given := cfg.Floor
+	cfg = cfg.withDefaults()
+	return func() {
+		defer g.lobby.look()
+		g.lobby.bound(cfg.MaxWait, cfg.MaxWaiters)
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		cfg.Name = g.cfg.Name
+		at := g.bucket.now()
+		if now := newCurve(g.cfg); now.reshaped(newCurve(cfg)) {
+			g.curve = g.curve.reshape(newCurve(cfg), at, g.drain)
+		}
+		g.given = given
+		g.setRangeLocked(at, cfg)
+	}, nil
 }
 
-// Reload implements [policy.Reloader]: the rates and bursts of the lanes and the limit over
-// all can change. Lanes cannot come or go in place.
+// Reload implements [policy.Reloader]: everything can change. Calls in flight stay counted,
+// and so does what is known of the load; another Window holds from the next fiftieth of the
+// present one on. A shedding that goes on ends by the CoolDown with which it was seen last.
+func (s *Shedder) Reload(next policy.Policy) (apply func(), err error) {
+	cfg, err := effective[System](next)
+	if err != nil {
+		return nil, err
+	}
+	return func() {
+		s.reloading.Lock()
+		defer s.reloading.Unlock()
+		old := s.set.Load()
+		cfg.Name = old.cfg.Name
+		s.set.Store(s.settings(cfg, old))
+		s.load.resize(cfg.Window)
+		if at := s.nextSample.Load() - int64(old.cfg.Sample) + int64(cfg.Sample); cfg.Sample < old.cfg.Sample {
+			s.nextSample.Store(at)
+		}
+	}, nil
+}
+
+// Reload implements [policy.Reloader]: the rates, bursts and waits of the lanes and the limit
+// over all can change. Lanes cannot come or go in place, and neither can what they lend and
+// yield to each other.
 func (s *LaneSet) Reload(next policy.Policy) (apply func(), err error) {
 	cfg, err := become[Lanes](next)
 	if err != nil {
@@ -184,7 +221,7 @@ func (s *LaneSet) Reload(next policy.Policy) (apply func(), err error) {
 		return nil, errors.New("lanes, and a limit over all, cannot come or go in place")
 	}
 	for i := range now.Lanes {
-		if err := reload.Fixed(now.Lanes[i], cfg.Lanes[i], "Rate", "Burst", "Initial"); err != nil {
+		if err := reload.Fixed(now.Lanes[i], cfg.Lanes[i], "Rate", "Burst", "Initial", "MaxWait", "MaxWaiters"); err != nil {
 			return nil, fmt.Errorf("lane %s: %w", now.Lanes[i].Name, err)
 		}
 	}
@@ -193,6 +230,8 @@ func (s *LaneSet) Reload(next policy.Policy) (apply func(), err error) {
 	}
 	return func() {
 		for i, lane := range cfg.Lanes {
+			s.lanes[i].maxWait.Store(int64(lane.MaxWait))
+			s.lanes[i].maxWaiters.Store(int64(lane.MaxWaiters))
 			_ = s.lanes[i].SetLimit(lane.Rate, lane.Burst)
 		}
 		if cfg.Total.Limit > 0 {
@@ -201,8 +240,8 @@ func (s *LaneSet) Reload(next policy.Policy) (apply func(), err error) {
 	}, nil
 }
 
-// Reload implements [policy.Reloader]: each of the limits goes on as it does by itself. Limits
-// cannot come or go in place.
+// Reload implements [policy.Reloader]: each of the limits goes on as it does by itself, and
+// the waits can change. Limits cannot come or go in place.
 func (b *Bundle) Reload(next policy.Policy) (apply func(), err error) {
 	cfg, err := become[All](next)
 	if err != nil {
@@ -212,7 +251,8 @@ func (b *Bundle) Reload(next policy.Policy) (apply func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := reload.Fixed(b.cfg, cfg.withDefaults(parts), "Name", "Shadow", "Limits"); err != nil {
+	eff := cfg.withDefaults(parts)
+	if err := reload.Fixed(b.cfg, eff, "Name", "Shadow", "Limits", "MaxWait", "MaxWaiters"); err != nil {
 		return nil, err
 	}
 	if len(parts) != len(b.parts) {
@@ -238,6 +278,7 @@ func (b *Bundle) Reload(next policy.Policy) (apply func(), err error) {
 		applies = append(applies, one)
 	}
 	return func() {
+		b.lobby.bound(eff.MaxWait, eff.MaxWaiters)
 		for _, one := range applies {
 			one()
 		}

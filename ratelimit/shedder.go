@@ -39,7 +39,7 @@ const (
 // Window.
 type Shedder struct {
 	start time.Time
-	cfg   System // effective
+	set   atomic.Pointer[systemSettings] // replaced as a whole, under reloading
 	load  workload
 
 	nextSample atomic.Int64
@@ -50,12 +50,40 @@ type Shedder struct {
 	shed       [priorities]atomic.Uint64
 
 	mu         sync.Mutex // held by the one who takes readings
-	readDelay  func() (time.Duration, error)
 	lastSample int64
 	cpu, delay average
 
+	reloading sync.Mutex
+
 	// What Snapshot shows of these: a reading must not keep it waiting.
 	shownCPU, shownDelay atomic.Uint64
+}
+
+// systemSettings are settings with what reads the delay, which may be nil.
+type systemSettings struct {
+	cfg       System // effective
+	readDelay func() (time.Duration, error)
+}
+
+func (s *Shedder) config() *System { return &s.set.Load().cfg }
+
+// settings returns what is to be used of a configuration. The delay of the scheduler goes
+// on to be read by the one who does.
+func (s *Shedder) settings(cfg System, old *systemSettings) *systemSettings {
+	set := &systemSettings{cfg: cfg, readDelay: cfg.Delay}
+	switch {
+	case cfg.Delay != nil || cfg.MaxDelay <= 0:
+	case old != nil && old.cfg.Delay == nil && old.readDelay != nil:
+		set.readDelay = old.readDelay
+	default:
+		d := &schedulerDelay{}
+		set.readDelay = d.read
+		// What happened before is not in the first reading.
+		if _, err := d.read(); err != nil {
+			s.failed.Add(1)
+		}
+	}
+	return set
 }
 
 var (
@@ -75,15 +103,8 @@ func NewSystem(name string, cfg System) (*Shedder, error) {
 		cfg.Name = name
 	}
 	cfg = cfg.withDefaults()
-	s := &Shedder{start: time.Now(), cfg: cfg, readDelay: cfg.Delay}
-	if s.readDelay == nil && cfg.MaxDelay > 0 {
-		d := &schedulerDelay{}
-		s.readDelay = d.read
-		// What happened before is not in the first reading.
-		if _, err := d.read(); err != nil {
-			s.failed.Add(1)
-		}
-	}
+	s := &Shedder{start: time.Now()}
+	s.set.Store(s.settings(cfg, nil))
 	s.load.init(cfg.Window)
 	s.gain.Store(gainUnit)
 	s.nextSample.Store(int64(cfg.Sample))
@@ -127,8 +148,9 @@ func (s *Shedder) acquire(at int64, rank int) *policy.RejectedError {
 // refusal counts a call that is shed, and returns its error.
 func (s *Shedder) refusal(at int64, rank int) *policy.RejectedError {
 	s.shed[rank].Add(1)
+	cfg := s.config()
 	// Calls are held back, so it is not over. Most of them find that noted already.
-	coolDown := int64(s.cfg.CoolDown)
+	coolDown := int64(cfg.CoolDown)
 	if until := s.shedUntil.Load(); until-at < coolDown-coolDown/8 {
 		s.shedUntil.CompareAndSwap(until, at+coolDown)
 	}
@@ -136,7 +158,7 @@ func (s *Shedder) refusal(at int64, rank int) *policy.RejectedError {
 	if s.late.Load() {
 		err = errLateCPU
 	}
-	return &policy.RejectedError{Policy: s.cfg.Name, Reason: policy.ReasonConcurrency, RetryAfter: s.cfg.CoolDown, Err: err}
+	return &policy.RejectedError{Policy: cfg.Name, Reason: policy.ReasonConcurrency, RetryAfter: cfg.CoolDown, Err: err}
 }
 
 // room returns how many calls may be in flight, with the one that asks.
@@ -150,7 +172,7 @@ func (s *Shedder) room(rank int) int64 {
 
 // limit returns the limit on calls in flight.
 func (s *Shedder) limit() int64 {
-	return max(s.load.limit.Load(), int64(s.cfg.MinInFlight)) * s.gain.Load() / gainUnit
+	return max(s.load.limit.Load(), int64(s.config().MinInFlight)) * s.gain.Load() / gainUnit
 }
 
 func (s *Shedder) release(at int64, rank int, took time.Duration) {
@@ -162,8 +184,9 @@ func (s *Shedder) release(at int64, rank int, took time.Duration) {
 
 // sample takes readings, unless somebody else does.
 func (s *Shedder) sample(at int64) {
-	next := s.nextSample.Load()
-	if at < next || !s.nextSample.CompareAndSwap(next, at+int64(s.cfg.Sample)) {
+	next, set := s.nextSample.Load(), s.set.Load()
+	cfg := &set.cfg
+	if at < next || !s.nextSample.CompareAndSwap(next, at+int64(cfg.Sample)) {
 		return
 	}
 	// A reading that takes longer than Sample must not meet the next one.
@@ -175,27 +198,33 @@ func (s *Shedder) sample(at int64) {
 	over := time.Duration(max(at-s.lastSample, 0))
 	s.lastSample = at
 	overloaded := false
-	if s.cfg.CPU != nil {
-		share, err := s.cfg.CPU()
+	if cfg.CPU == nil {
+		s.cpu = average{}
+		s.shownCPU.Store(0)
+	} else {
+		share, err := cfg.CPU()
 		if err != nil || math.IsNaN(share) || math.IsInf(share, 0) {
 			s.failed.Add(1)
 		} else {
 			s.cpu.add(max(share, 0), over)
 			s.shownCPU.Store(math.Float64bits(s.cpu.value))
-			if s.cpu.value >= s.cfg.MaxCPU {
+			if s.cpu.value >= cfg.MaxCPU {
 				overloaded = true
 				s.late.Store(false)
 			}
 		}
 	}
-	if s.readDelay != nil {
-		delay, err := s.readDelay()
+	if set.readDelay == nil {
+		s.delay = average{}
+		s.shownDelay.Store(0)
+	} else {
+		delay, err := set.readDelay()
 		if err != nil {
 			s.failed.Add(1)
 		} else {
 			s.delay.add(max(float64(delay), 0), over)
 			s.shownDelay.Store(math.Float64bits(s.delay.value))
-			if s.delay.value >= float64(s.cfg.MaxDelay) {
+			if s.delay.value >= float64(cfg.MaxDelay) {
 				overloaded = true
 				s.late.Store(true)
 			}
@@ -204,7 +233,7 @@ func (s *Shedder) sample(at int64) {
 	switch {
 	case overloaded:
 		s.gain.Store(gainUnit)
-		s.shedUntil.Store(at + int64(s.cfg.CoolDown))
+		s.shedUntil.Store(at + int64(cfg.CoolDown))
 	case at < s.shedUntil.Load():
 		raised := float64(s.gain.Load()) * math.Exp2(over.Seconds())
 		s.gain.Store(int64(min(raised, maxGain)))
@@ -212,18 +241,19 @@ func (s *Shedder) sample(at int64) {
 }
 
 // Config returns the effective configuration.
-func (s *Shedder) Config() System { return s.cfg }
+func (s *Shedder) Config() System { return *s.config() }
 
 // BuildPolicy implements [policy.Policy]: pipelines that are given the same Shedder count
 // their calls together.
 func (s *Shedder) BuildPolicy() (policy.Part, error) {
+	cfg := s.config()
 	return policy.Part{
 		Kind:   systemKind,
-		Name:   s.cfg.Name,
+		Name:   cfg.Name,
 		Gate:   s,
 		Place:  policy.PlaceRateLimit,
 		Holds:  true,
-		Shadow: s.cfg.Shadow,
+		Shadow: cfg.Shadow,
 	}, nil
 }
 
@@ -279,5 +309,6 @@ func (s *Shedder) Snapshot(now time.Time) policy.PolicySnapshot {
 	for i := range s.shed {
 		l.Shed[i] = s.shed[i].Load()
 	}
-	return policy.PolicySnapshot{Name: s.cfg.Name, Kind: systemKind, Shadow: s.cfg.Shadow, Limiter: &policy.LimiterSnapshot{Load: l}}
+	cfg := s.config()
+	return policy.PolicySnapshot{Name: cfg.Name, Kind: systemKind, Shadow: cfg.Shadow, Limiter: &policy.LimiterSnapshot{Load: l}}
 }

@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"runtime/metrics"
@@ -49,8 +50,7 @@ type workload struct {
 
 	_ [128 - 8*(2*priorities+2)]byte
 
-	width int64        // of a stretch
-	edge  atomic.Int64 // its end
+	edge  atomic.Int64 // the end of the current stretch
 	limit atomic.Int64 // throughput times latency, 0 when nothing is known
 
 	// wanted is, by priority, how many would be in flight if all had been let in that
@@ -60,6 +60,8 @@ type workload struct {
 	mu                   sync.Mutex
 	ring                 [stretches]stretch
 	next                 int
+	width                int64             // of a stretch that begins now
+	current              int64             // width of the one that has begun
 	before               [priorities]int64 // came, at the end of the last stretch
 	throughput, shortest float64           // of the ring; per second, and in seconds
 }
@@ -68,11 +70,20 @@ type workload struct {
 type stretch struct {
 	came         [priorities]int64
 	calls, nanos int64
+	width        int64 // in nanoseconds
 }
 
 func (w *workload) init(span time.Duration) {
 	w.width = max(int64(span)/stretches, 1)
+	w.current = w.width
 	w.edge.Store(w.width)
+}
+
+// resize changes the span. What is known stays, and leaves as new stretches come.
+func (w *workload) resize(span time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.width = max(int64(span)/stretches, 1)
 }
 
 // inFlight returns the number of calls of a priority that are in flight. While calls come
@@ -114,7 +125,7 @@ func (w *workload) turnLocked(at int64) {
 		return
 	}
 	// A call that comes or ends just now may be counted in the next stretch.
-	st := stretch{calls: w.calls.Swap(0), nanos: w.nanos.Swap(0)}
+	st := stretch{calls: w.calls.Swap(0), nanos: w.nanos.Swap(0), width: w.current}
 	for rank := range priorities {
 		came := w.came[rank].Load()
 		st.came[rank] = came - w.before[rank]
@@ -123,8 +134,9 @@ func (w *workload) turnLocked(at int64) {
 	w.pushLocked(st)
 	passed := (at - edge) / w.width // further stretches, in which nothing happened
 	for range min(passed, stretches) {
-		w.pushLocked(stretch{})
+		w.pushLocked(stretch{width: w.width})
 	}
+	w.current = w.width
 	w.edge.Store(edge + (passed+1)*w.width)
 	w.computeLocked()
 }
@@ -136,13 +148,12 @@ func (w *workload) pushLocked(st stretch) {
 
 // computeLocked computes what follows from the ring.
 func (w *workload) computeLocked() {
-	perSecond := float64(time.Second) / float64(w.width)
 	w.throughput, w.shortest = 0, 0
 	for _, st := range w.ring {
 		if st.calls == 0 {
 			continue
 		}
-		w.throughput = max(w.throughput, float64(st.calls)*perSecond)
+		w.throughput = max(w.throughput, float64(st.calls)*float64(time.Second)/float64(st.width))
 		mean := float64(st.nanos) / float64(st.calls) / float64(time.Second)
 		if w.shortest == 0 || mean < w.shortest {
 			w.shortest = mean
@@ -157,10 +168,12 @@ func (w *workload) computeLocked() {
 		}
 		sum.calls += st.calls
 		sum.nanos += st.nanos
+		sum.width += cmp.Or(st.width, w.width) // before the first ones, nobody came
 	}
+	perSecond := float64(time.Second) / float64(sum.width)
 	mean := float64(sum.nanos) / float64(max(sum.calls, 1)) / float64(time.Second)
 	for rank, n := range sum.came {
-		inFlight := float64(n) / lately * perSecond * mean
+		inFlight := float64(n) * perSecond * mean
 		// They do not come evenly: the usual margin of a square root.
 		w.wanted[rank].Store(int64(min(inFlight+math.Sqrt(inFlight), maxInFlight) * 1000))
 	}

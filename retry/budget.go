@@ -95,9 +95,8 @@ func (c BudgetConfig) budget() (LiveBudget, error) { return live(NewBudget(c)) }
 // each call of pipelines that share a budget costs an allocation. It is safe for
 // concurrent use. Telling it of a call takes no lock.
 type Budget struct {
-	set    atomic.Pointer[ratioSettings]
-	counts *window.Window
-	users  atomic.Int32 // policies that were given this budget
+	set   atomic.Pointer[ratioSettings]
+	users atomic.Int32 // policies that were given this budget
 }
 
 // ratioSettings are the settings of a Budget, and what follows from them.
@@ -105,10 +104,11 @@ type ratioSettings struct {
 	cfg     BudgetConfig // effective values
 	ratio   float64
 	reserve float64 // retries in a window that need not be paid for
+	counts  *window.Window
 }
 
-func newRatioSettings(cfg BudgetConfig) *ratioSettings {
-	return &ratioSettings{cfg: cfg, ratio: max(cfg.Ratio, 0), reserve: max(cfg.MinPerSecond, 0) * cfg.Window.Seconds()}
+func newRatioSettings(cfg BudgetConfig, counts *window.Window) *ratioSettings {
+	return &ratioSettings{cfg: cfg, counts: counts, ratio: max(cfg.Ratio, 0), reserve: max(cfg.MinPerSecond, 0) * cfg.Window.Seconds()}
 }
 
 // NewBudget returns a live budget. The error, if any, is that of
@@ -121,8 +121,8 @@ func newBudget(cfg BudgetConfig, base time.Time) (*Budget, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	b := &Budget{counts: window.New(base, cfg.Window, budgetBuckets)}
-	b.set.Store(newRatioSettings(cfg))
+	b := new(Budget)
+	b.set.Store(newRatioSettings(cfg, window.New(base, cfg.Window, budgetBuckets)))
 	return b, nil
 }
 
@@ -142,23 +142,20 @@ func (b *Budget) First(a *policy.Attempt) {
 	if b.users.Load() > 1 && nested(a.Context(), b) {
 		return
 	}
-	b.first(a.Since(b.counts.Base()), a.Stripe())
+	counts := b.set.Load().counts
+	counts.AddAt(a.Since(counts.Base()), a.Stripe())
 }
-
-// first counts a first attempt. Attempts on different processors should come with
-// different stripes.
-func (b *Budget) first(since time.Duration, stripe uint32) { b.counts.AddAt(since, stripe) }
 
 // Take counts a retry if the budget allows one.
 func (b *Budget) Take(now time.Time) bool {
 	set := b.set.Load()
-	return b.counts.TryAddFailure(now, func(c window.Counts) bool {
+	return set.counts.TryAddFailure(now, func(c window.Counts) bool {
 		return float64(c.Failures+1) <= set.allowance(c)
 	})
 }
 
 // Undo takes a retry out of the count that did not happen.
-func (b *Budget) Undo(now time.Time) { b.counts.UndoFailure(now) }
+func (b *Budget) Undo(now time.Time) { b.set.Load().counts.UndoFailure(now) }
 
 // Done does nothing: a retry counts until the window has forgotten it.
 func (*Budget) Done() {}
@@ -180,18 +177,22 @@ func (s *ratioSettings) allowance(c window.Counts) float64 {
 	return exactly(s.ratio*float64(c.Calls) + s.reserve)
 }
 
-// reload takes over a ratio and a minimum. What the window has counted stays; the window
-// itself cannot change its length.
+// reload takes over other settings. What the window has counted stays, also in a longer or
+// shorter one.
 func (b *Budget) reload(next BudgetSource) (apply func(), err error) {
 	cfg, ok := next.(BudgetConfig)
 	if !ok {
 		return nil, errOtherBudget
 	}
 	cfg = cfg.withDefaults()
-	if cfg.Window != b.Config().Window {
-		return nil, errors.New("the budget's Window has changed")
-	}
-	return func() { b.set.Store(newRatioSettings(cfg)) }, nil
+	return func() {
+		old := b.set.Load()
+		counts := old.counts
+		if cfg.Window != old.cfg.Window {
+			counts = counts.Refit(time.Now(), cfg.Window, budgetBuckets, 0)
+		}
+		b.set.Store(newRatioSettings(cfg, counts))
+	}, nil
 }
 
 // exactly makes up for what the product of a ratio and a whole number, and its sum with
@@ -203,7 +204,8 @@ func exactly(a float64) float64 { return a + a*0x1p-50 }
 
 // describe fills in what a snapshot says about the budget.
 func (b *Budget) describe(s *policy.RetrySnapshot, now time.Time) {
-	c, set := b.counts.Counts(now), b.set.Load()
+	set := b.set.Load()
+	c := set.counts.Counts(now)
 	most := math.Floor(set.allowance(c))
 	s.BudgetKind = "ratio"
 	s.BudgetRatio = set.ratio

@@ -9,4 +9,4 @@ func FirstAt(r *Retrier, now time.Time) {
 	}
 }
 
-func (b *Budget) firstAt(now time.Time) { b.first(now.Sub(b.counts.Base()), 0) }
+func (b *Budget) firstAt(now time.Time) { b.set.Load().counts.Add(now, 0) }

@@ -7,8 +7,8 @@ import (
 )
 
 // Reload implements [policy.Reloader]: the retrier goes on under another Config, with
-// what its budget has counted. Everything can be changed but the kind of the budget, the
-// Window of a ratio, and which live budget it is: with those a new retrier starts afresh.
+// what its budget has counted. Everything can be changed but the kind of the budget
+// and which live budget it is: with those a new retrier starts afresh.
 // Calls that are under way are decided about by the new settings from their next attempt
 // on.
 //

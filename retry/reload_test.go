@@ -54,7 +54,7 @@ func TestReloadKeepsTheBudget(t *testing.T) {
 			remaining: 3,
 		},
 		{
-			name: "another window", want: "retry: reset (the budget's Window has changed)",
+			name: "another window", want: "retry: resized",
 			old:       retry.Config{MaxAttempts: 2, BaseDelay: retry.Off, Budget: retry.BudgetConfig{Ratio: 0.5, MinPerSecond: retry.Off}},
 			next:      retry.Config{MaxAttempts: 2, BaseDelay: retry.Off, Budget: retry.BudgetConfig{Ratio: 0.5, MinPerSecond: 1, Window: time.Second}},
 			remaining: 1,
