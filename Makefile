@@ -29,8 +29,10 @@ MODULE_DIRS = $(shell go list -m -f '{{.Dir}}')
 RELEASED    = $(filter-out $(addprefix $(CURDIR)/,$(UNRELEASED)),$(MODULE_DIRS))
 ALL         = $(addsuffix /...,$(MODULE_DIRS))
 BENCH_DIR   = $(CURDIR)/bench
-# Peers under measurement are not ours to test for races.
-RACED       = $(addsuffix /...,$(filter-out $(BENCH_DIR),$(MODULE_DIRS)))
+INCIDENTS   = $(CURDIR)/examples/incidents
+# Peers under measurement are not ours to test for races, and the replays of incidents,
+# whose policies are tested elsewhere, would take a minute under the detector.
+RACED       = $(addsuffix /...,$(filter-out $(BENCH_DIR) $(INCIDENTS),$(MODULE_DIRS)))
 # The demo and the rules for Prometheus play against real time: their tests come after all
 # others, alone, and those that are about time run without the race detector.
 TIMED       = $(CURDIR)/cmd/breakwater/... $(CURDIR)/otelx/grafana/...
@@ -69,6 +71,7 @@ help: ## Show this list
 .PHONY: check
 check: fmt-diff fix-diff tidy-diff lint ## Quick check before a commit (default): format, go fix, tidy, lint, short tests
 	go test -race -short $(RACED)
+	go test -short $(INCIDENTS)/...
 
 .PHONY: test
 test: deps ## Everything that must hold: vet, lint, docs, tests with -race, allocation tests, bench builds
@@ -100,14 +103,14 @@ dashboards: ## Write the Grafana dashboards anew from their code
 .PHONY: unit
 unit: # The test runs of `make test`, added up.
 	@mkdir -p .tmp && rm -f .tmp/test-summary && go build -o .tmp/testsum ./tools/testsum
-	@echo 'go test -race, allocation tests without it, tests of bench'
+	@echo 'go test -race, allocation tests without it, tests of bench and the incidents'
 	@{ rc=0; \
 	  go test -json -count=1 -race $(filter-out $(ALONE),$(RACED)) || rc=1; \
 	  go test -json -count=1 -race -p 1 $(ALONE) || rc=1; \
 	  go test -json -count=1 -p 1 $(TIMED) || rc=1; \
 	  alloc=$$($(call dirs_with,^func TestAlloc)); \
 	  [ -z "$$alloc" ] || go test -json -count=1 -run '^TestAlloc' $$alloc || rc=1; \
-	  go test -json -count=1 $(BENCH_DIR)/... || rc=1; \
+	  go test -json -count=1 $(BENCH_DIR)/... $(INCIDENTS)/... || rc=1; \
 	  exit $$rc; \
 	} | .tmp/testsum -o .tmp/test-summary -modules "$$(go list -m)"
 

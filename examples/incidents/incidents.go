@@ -8,6 +8,7 @@ import (
 
 	"github.com/breakwater-go/breakwater/examples/incidents/captcha"
 	"github.com/breakwater-go/breakwater/examples/incidents/internal/replay"
+	"github.com/breakwater-go/breakwater/examples/incidents/orders"
 )
 
 // Result is what a replay came to.
@@ -24,6 +25,7 @@ type Incident struct {
 func All() []Incident {
 	return []Incident{
 		{"captcha", "A limiter whose callers waited took all workers of the process.", captcha.Replay},
+		{"orders", "One slow dependency took the whole service, and retries trebled its load.", orders.Replay},
 	}
 }
 

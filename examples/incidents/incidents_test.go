@@ -2,17 +2,14 @@ package incidents_test
 
 import (
 	"bytes"
-	"flag"
-	"os"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/breakwater-go/breakwater/examples/incidents"
+	"github.com/breakwater-go/breakwater/examples/incidents/internal/replay"
 )
-
-var update = flag.Bool("update", false, "write summary.txt, which the docs show")
 
 func TestFind(t *testing.T) {
 	t.Parallel()
@@ -23,27 +20,21 @@ func TestFind(t *testing.T) {
 	assert.ErrorContains(t, err, `no incident "capcha": there are ["captcha"`)
 }
 
-// The figures themselves are asserted by the tests of each incident.
-func TestSummary(t *testing.T) {
+// The figures themselves are asserted by the tests of each incident, and the summary of all
+// by that of the command.
+func TestWriteSummary(t *testing.T) {
 	t.Parallel()
-	var results []*incidents.Result
-	for _, i := range incidents.All() {
-		r, err := i.Play()
-		require.NoError(t, err, i.Name)
-		require.NotEmpty(t, r.Headline.Name, i.Name)
-		for _, c := range r.Charts {
-			require.NotEmpty(t, c.Before, "%s: %s", i.Name, c.Title)
-			require.NotEmpty(t, c.After, "%s: %s", i.Name, c.Title)
-		}
-		results = append(results, r)
+	well, ill := &incidents.Result{Incident: "well"}, &incidents.Result{Incident: "ill"}
+	for _, r := range []*incidents.Result{well, ill} {
+		r.Row("calls", replay.Is(1000, 1000), replay.AtMost(10, 10))
+		r.Head("calls a second")
 	}
+	ill.Row("waits", replay.None, replay.Is(1, 0))
 	var b bytes.Buffer
-	require.NoError(t, incidents.WriteSummary(&b, results))
-	assert.NotContains(t, b.String(), "OUT")
-	if *update {
-		require.NoError(t, os.WriteFile("summary.txt", b.Bytes(), 0o600))
-	}
-	golden, err := os.ReadFile("summary.txt")
-	require.NoError(t, err)
-	assert.Equal(t, string(golden), b.String(), "go test -update writes summary.txt anew")
+	require.NoError(t, incidents.WriteSummary(&b, []*incidents.Result{well, ill}))
+	assert.Equal(t, ""+
+		"incident                  before  after  figures\n"+
+		"--------  --------------  ------  -----  -------------\n"+
+		"well      calls a second  1,000   10     1, all inside\n"+
+		"ill       calls a second  1,000   10     2, 1 OUT\n", b.String())
 }

@@ -15,18 +15,14 @@ type Server struct {
 }
 
 // NewServer returns a server. Its clients leave when they have found no worker within a
-// time.
+// time, which may be 0.
 func NewServer(workers int, patience time.Duration) *Server {
 	return &Server{Busy: NewGauge(), workers: make(chan struct{}, workers), patience: patience}
 }
 
 // Serve calls handle on a worker, and reports false when the client left before that.
 func (s *Server) Serve(handle func()) bool {
-	left := time.NewTimer(s.patience)
-	defer left.Stop()
-	select {
-	case s.workers <- struct{}{}:
-	case <-left.C:
+	if !s.worker() {
 		return false
 	}
 	s.Busy.Add(1)
@@ -34,6 +30,26 @@ func (s *Server) Serve(handle func()) bool {
 	s.Busy.Add(-1)
 	<-s.workers
 	return true
+}
+
+// worker waits for a worker.
+func (s *Server) worker() bool {
+	select {
+	case s.workers <- struct{}{}:
+		return true
+	default:
+	}
+	if s.patience == 0 {
+		return false
+	}
+	left := time.NewTimer(s.patience)
+	defer left.Stop()
+	select {
+	case s.workers <- struct{}{}:
+		return true
+	case <-left.C:
+		return false
+	}
 }
 
 // Response is an answer to an HTTP request, as its handler has written it.
