@@ -82,8 +82,8 @@ func TestSize(t *testing.T) {
 	}
 }
 
-// update makes the test write the schema (make schema).
-var update = flag.Bool("update", false, "write breakwater.schema.json")
+// update makes a test write what it compares with (make schema).
+var update = flag.Bool("update", false, "write what is compared with")
 
 // The committed schema, for editors, is the one that the command prints: that of all kinds.
 func TestSchema(t *testing.T) {
