@@ -31,6 +31,24 @@ func TestAllocSuccess(t *testing.T) {
 	assert.LessOrEqual(t, cost(withoutBody, policy.Timeouts{Attempt: time.Hour}), 2.0, "attempt timeout: its context")
 }
 
+// What the bounds of a body cost beyond it: a note, and a timer and its function for each.
+func TestAllocBodyTimeouts(t *testing.T) {
+	req := get(t.Context(), t, "http://server.test")
+	plain := httpx.Transport(usual(t), withBody)
+	bare := testing.AllocsPerRun(1000, func() { send(plain, req) })
+	for _, tc := range []struct {
+		cfg  httpx.Config
+		want float64
+	}{
+		{httpx.Config{BodyTimeout: time.Hour}, 3},
+		{httpx.Config{BodyIdleTimeout: time.Hour}, 3},
+		{httpx.Config{BodyTimeout: time.Hour, BodyIdleTimeout: time.Hour}, 5},
+	} {
+		rt := transport(t, tc.cfg, usual(t), withBody)
+		assert.LessOrEqual(t, testing.AllocsPerRun(1000, func() { send(rt, req) })-bare, tc.want)
+	}
+}
+
 // To choose a pipeline by host costs nothing more; by route, what net/http's mux costs.
 func TestAllocChoose(t *testing.T) {
 	req := get(t.Context(), t, "http://server.test/orders/17")

@@ -40,6 +40,7 @@ func (x *exchange) follow(resp *http.Response, h policy.Handle) *http.Response {
 		t.duplex = resp.StatusCode == http.StatusSwitchingProtocols || x.req.Method == http.MethodConnect
 		b.resp.Body = &duplexBody{body: b, w: w}
 	}
+	t.bound()
 	b.cleanup = runtime.AddCleanup(b, (*tail).abandon, t)
 	return &b.resp
 }
@@ -55,14 +56,18 @@ type body struct {
 
 func (b *body) Read(p []byte) (int, error) {
 	t := b.tail
-	n, err := t.inner.Read(p)
+	n, err := t.read(p)
 	// The end of one direction of a switched connection is not the end of it, and
 	// how such a session ends says nothing about the answer that began it.
-	if err != nil && !t.duplex && !t.ended.Load() {
-		if err == io.EOF {
-			b.mergeTrailer()
+	if err != nil && !t.duplex {
+		if t.ended.Load() {
+			t.handle.Release() // it has been, unless a bound is being reached at this moment
+		} else {
+			if err == io.EOF { //nolint:errorlint // io.EOF is the end only when it is bare
+				b.mergeTrailer()
+			}
+			t.end(err)
 		}
-		t.end(err)
 	}
 	runtime.KeepAlive(b) // reading is not losing
 	return n, err
@@ -119,9 +124,25 @@ type tail struct {
 	duplex bool
 	inner  io.ReadCloser // its body
 	handle policy.Handle
+	bounds *bounds // nil when its time is not bounded
 
 	closed atomic.Bool // inner is being closed, or is
 	ended  atomic.Bool // the attempt is over
+}
+
+// read reads from the transport's body within its bounds.
+func (t *tail) read(p []byte) (int, error) {
+	if t.bounds == nil {
+		return t.inner.Read(p)
+	}
+	if err := t.bounds.begin(); err != nil {
+		return 0, err
+	}
+	n, err := t.inner.Read(p)
+	if late := t.bounds.end(); late != nil && err != io.EOF { //nolint:errorlint // io.EOF is the end only when it is bare
+		err = late // what the transport says is that its body was closed
+	}
+	return n, err
 }
 
 // end finishes the attempt after the last byte, or where it breaks off.
@@ -129,24 +150,35 @@ func (t *tail) end(err error) {
 	// A body that is being closed fails because of that. The flag is set before
 	// inner is told, so an error that it causes is never seen without it.
 	if err != io.EOF && !t.closed.Load() { //nolint:errorlint // io.EOF is the end only when it is bare
-		// As for an attempt: a caller who has given up says nothing about the
-		// server, and whose deadline it was does not matter.
-		if k := policy.Classify(t.req.Context(), err).Kind; k.IsFailure() {
-			t.handle.Amend(k)
-		}
+		t.amend(err)
 	}
+	t.over()
+}
+
+// amend corrects the outcome of an attempt whose body failed. As for an attempt: a caller
+// who has given up says nothing about the server, and whose deadline it was does not
+// matter.
+func (t *tail) amend(err error) {
+	if k := policy.Classify(t.req.Context(), err).Kind; k.IsFailure() {
+		t.handle.Amend(k)
+	}
+}
+
+// over gives back what the attempt still holds.
+func (t *tail) over() {
 	t.ended.Store(true)
+	if t.bounds != nil {
+		t.bounds.stop()
+	}
 	t.handle.Release()
 }
 
 func (t *tail) close() error {
 	if t.closed.Swap(true) {
+		t.handle.Release() // as in Read
 		return nil
 	}
-	defer func() {
-		t.ended.Store(true)
-		t.handle.Release()
-	}()
+	defer t.over()
 	// First the body, then the context, so that a connection whose body was read to
 	// its end is not torn down.
 	return t.inner.Close()
@@ -158,6 +190,9 @@ func (t *tail) abandon() {
 		return
 	}
 	lost := !t.ended.Swap(true)
+	if t.bounds != nil {
+		t.bounds.stop()
+	}
 	t.handle.Abandon() // before Close, which may take its time
 	_ = t.inner.Close()
 	if lost && t.rt.cfg.OnAbandoned != nil {

@@ -64,6 +64,19 @@ type Config struct {
 	// closed as it is. It comes on top of the retry's own delay. Zero means 100ms.
 	DrainTimeout time.Duration
 
+	// BodyTimeout bounds the time from the header of a response to the end of its body,
+	// also that in which the caller does not read. When it is over the body is closed,
+	// what it holds given back, and reads fail with a [*BodyTimeoutError]. If one waits
+	// for the server at that moment, the attempt counts as a timeout; nothing is
+	// retried. Zero means no bound. It is not for streams that have no end, and does not
+	// bound a connection that switched protocols.
+	BodyTimeout time.Duration
+
+	// BodyIdleTimeout bounds the time that a read of the body waits for the next byte,
+	// in the same way. The time between reads does not count. For server-sent events
+	// set it above the interval of their comments. Zero means no bound.
+	BodyIdleTimeout time.Duration
+
 	// OnAbandoned is told of each response body that was lost without being closed
 	// or read to its end, after its permit has been given back. That is a fault of
 	// the program, found late, so log it. It runs on a goroutine of the runtime and
@@ -90,6 +103,16 @@ func (c Config) Validate() error {
 			Want: "want a positive duration, or 0 (100ms); a negative DrainLimit turns draining off",
 		})
 	}
+	bound := func(field string, d time.Duration) {
+		if d != 0 && d < time.Microsecond {
+			errs = append(errs, &policy.ConfigError{
+				Policy: "httpx", Field: field, Value: d,
+				Want: "want at least 1µs, or 0 (no bound); a number alone is nanoseconds",
+			})
+		}
+	}
+	bound(bodyTimeout, c.BodyTimeout)
+	bound(bodyIdleTimeout, c.BodyIdleTimeout)
 	return errors.Join(errs...)
 }
 

@@ -30,12 +30,18 @@
 // a bulkhead, and the attempt's context, are kept until the body has been read to its
 // end or closed, and a body that breaks off corrects a success to a failure. The
 // attempt's timeout bounds the time to the header; the body is bounded by the
-// caller's context. A body that nobody closed is closed when the garbage collector
+// caller's context and, where they are set, by Config.BodyTimeout and
+// Config.BodyIdleTimeout. A body that nobody closed is closed when the garbage collector
 // finds it.
 //
 // A response that is not returned, because another attempt follows, is drained within
 // limits and closed before the wait, so that it holds neither a permit nor a
 // connection through it.
+//
+// # Many dependencies
+//
+// One pipeline is for one dependency. Where a client talks to many, Config.Choose picks the
+// pipeline of each request: by host ([Hosts]), by route ([Routes]) or by a function.
 //
 // # Layers
 //
