@@ -22,6 +22,7 @@ import (
 type server struct {
 	addr string
 	dir  string
+	conf string // empty without a file
 	args []string
 	cmd  *exec.Cmd
 }
@@ -30,6 +31,15 @@ type server struct {
 func startRedis(tb testing.TB, args ...string) *server {
 	tb.Helper()
 	s := &server{addr: "127.0.0.1:" + strconv.Itoa(freePort(tb)), dir: tb.TempDir(), args: args}
+	s.start(tb)
+	tb.Cleanup(s.stop)
+	return s
+}
+
+// startConfigured is startRedis with a file of settings.
+func startConfigured(tb testing.TB, conf string, args ...string) *server {
+	tb.Helper()
+	s := &server{addr: "127.0.0.1:" + strconv.Itoa(freePort(tb)), dir: tb.TempDir(), conf: conf, args: args}
 	s.start(tb)
 	tb.Cleanup(s.stop)
 	return s
@@ -56,7 +66,11 @@ func (s *server) start(tb testing.TB) {
 	}
 	_, port, err := net.SplitHostPort(s.addr)
 	require.NoError(tb, err)
-	args := append([]string{"--bind", "127.0.0.1", "--port", port, "--dir", s.dir, "--save", "", "--appendonly", "no", "--daemonize", "no", "--logfile", filepath.Join(s.dir, "log")}, s.args...)
+	args := []string{"--bind", "127.0.0.1", "--port", port, "--dir", s.dir, "--save", "", "--appendonly", "no", "--daemonize", "no", "--logfile", filepath.Join(s.dir, "log")}
+	if s.conf != "" {
+		args = append([]string{s.conf}, args...)
+	}
+	args = append(args, s.args...)
 	s.cmd = exec.Command(bin, args...) //nolint:noctx // stopped by its id, after the test's context has ended
 	require.NoError(tb, s.cmd.Start())
 	c := redis.NewClient(&redis.Options{Addr: s.addr})
