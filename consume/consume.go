@@ -169,9 +169,9 @@ func (w *Processor) Config() Config { return w.cfg }
 // consumer's: when it ends, the message is given back unless the handler has just done its
 // work.
 //
-// A panic of the handler, or the end of its goroutine, is a failed attempt: the consumer goes
-// on.
-func (w *Processor) Process(ctx context.Context, handler func(context.Context) error) Verdict {
+// The error says why, unless the verdict is Ack. A panic of the handler, or the end of its
+// goroutine, is a failed attempt: the consumer goes on.
+func (w *Processor) Process(ctx context.Context, handler func(context.Context) error) (Verdict, error) {
 	began := time.Now()
 	for attempt := 1; ; {
 		if err := w.wait(ctx, began); err != nil {
@@ -181,7 +181,7 @@ func (w *Processor) Process(ctx context.Context, handler func(context.Context) e
 		if err == nil {
 			w.resume()
 			w.acked.Add(1)
-			return Ack
+			return Ack, nil
 		}
 		o := policy.Classify(ctx, err)
 		switch {
@@ -236,7 +236,7 @@ func (w *Processor) sick() bool {
 var errHeld = errors.New("consume: held for as long as MaxHold allows")
 
 // end tells of the end of a message that was not handled.
-func (w *Processor) end(f Failure) Verdict {
+func (w *Processor) end(f Failure) (Verdict, error) {
 	if f.Verdict == Dead {
 		w.dead.Add(1)
 	} else {
@@ -245,7 +245,7 @@ func (w *Processor) end(f Failure) Verdict {
 	if w.cfg.OnFailure != nil {
 		w.cfg.OnFailure(f)
 	}
-	return f.Verdict
+	return f.Verdict, f.Err
 }
 
 // run makes one call. The handler has a goroutine of its own, which may panic or end.

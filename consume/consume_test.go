@@ -37,6 +37,17 @@ func processor(tb testing.TB, p *policy.Pipeline, cfg consume.Config) *consume.P
 	return w
 }
 
+func requireVerdict(t *testing.T, want consume.Verdict, w *consume.Processor, handler func(context.Context) error) {
+	t.Helper()
+	requireVerdictUnder(t.Context(), t, want, w, handler)
+}
+
+func requireVerdictUnder(ctx context.Context, t *testing.T, want consume.Verdict, w *consume.Processor, handler func(context.Context) error) {
+	t.Helper()
+	got, _ := w.Process(ctx, handler)
+	require.Equal(t, want, got)
+}
+
 func TestVerdicts(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -84,11 +95,12 @@ func TestVerdicts(t *testing.T) {
 				w := processor(t, pipe(t, tt.policies...), tt.cfg)
 				began, attempts := time.Now(), 0
 				ctx := policy.WithCall(t.Context(), policy.Call{Cost: 2})
-				got := w.Process(ctx, func(context.Context) error {
+				got, err := w.Process(ctx, func(context.Context) error {
 					attempts++
 					return tt.handler(attempts)
 				})
 				assert.Equal(t, tt.want, got)
+				assert.Equal(t, tt.want == consume.Ack, err == nil)
 				if tt.name == "longer than it may be held" {
 					assert.InDelta(t, tt.attempts, attempts, 1) // by chance
 				} else {
@@ -121,7 +133,7 @@ func TestOpenBreakerUsesUpNoDelivery(t *testing.T) {
 			go func() {
 				defer func() { done <- struct{}{} }()
 				for range 10 {
-					v := w.Process(t.Context(), func(context.Context) error {
+					v, _ := w.Process(t.Context(), func(context.Context) error {
 						calls.Add(1)
 						if sick() {
 							whileSick.Add(1)
@@ -157,14 +169,14 @@ func TestHeldMessagesGoBack(t *testing.T) {
 		var last consume.Failure
 		w := processor(t, p, consume.Config{MaxHold: time.Minute, OnFailure: func(f consume.Failure) { last = f }})
 		began := time.Now()
-		require.Equal(t, consume.Requeue, w.Process(t.Context(), func(context.Context) error { return nil }))
+		requireVerdict(t, consume.Requeue, w, func(context.Context) error { return nil })
 		require.Equal(t, time.Minute, time.Since(began))
 		require.Equal(t, consume.Failure{Verdict: consume.Requeue, Final: true, Err: last.Err}, last)
 		require.ErrorContains(t, last.Err, "MaxHold")
 
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
-		require.Equal(t, consume.Requeue, w.Process(ctx, func(context.Context) error { return nil }))
+		requireVerdictUnder(ctx, t, consume.Requeue, w, func(context.Context) error { return nil })
 	})
 }
 
@@ -176,16 +188,16 @@ func TestStopInTheMiddle(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
 		began := time.Now()
-		require.Equal(t, consume.Ack, w.Process(ctx, func(context.Context) error { time.Sleep(30 * time.Second); return nil }))
+		requireVerdictUnder(ctx, t, consume.Ack, w, func(context.Context) error { time.Sleep(30 * time.Second); return nil })
 		require.Equal(t, 30*time.Second, time.Since(began))
-		require.Equal(t, consume.Requeue, w.Process(ctx, func(context.Context) error { panic("not begun") }))
+		requireVerdictUnder(ctx, t, consume.Requeue, w, func(context.Context) error { panic("not begun") })
 
 		ctx, cancel = context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
-		require.Equal(t, consume.Requeue, w.Process(ctx, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }))
+		requireVerdictUnder(ctx, t, consume.Requeue, w, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
 		ctx, cancel = context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
-		require.Equal(t, consume.Ack, w.Process(ctx, func(ctx context.Context) error { <-ctx.Done(); return nil }))
+		requireVerdictUnder(ctx, t, consume.Ack, w, func(ctx context.Context) error { <-ctx.Done(); return nil })
 	})
 }
 
@@ -198,10 +210,10 @@ func TestValidate(t *testing.T) {
 	w, err := consume.New(nil, consume.Config{})
 	require.NoError(t, err)
 	require.Equal(t, consume.Config{Workers: 10, MaxAttempts: 5, BaseDelay: time.Second, MaxDelay: time.Minute, MaxHold: 10 * time.Minute, Shutdown: 10 * time.Second}, w.Config())
-	require.Equal(t, consume.Ack, w.Process(t.Context(), func(context.Context) error { return nil }))
+	requireVerdict(t, consume.Ack, w, func(context.Context) error { return nil })
 	w, err = consume.New(nil, consume.Config{MaxAttempts: 1})
 	require.NoError(t, err)
-	require.Equal(t, consume.Dead, w.Process(t.Context(), func(context.Context) error { return errBoom }))
+	requireVerdict(t, consume.Dead, w, func(context.Context) error { return errBoom })
 	require.Equal(t, "ack dead requeue", consume.Ack.String()+" "+consume.Dead.String()+" "+consume.Requeue.String())
 }
 
@@ -218,10 +230,9 @@ func TestConformance(t *testing.T) { //nolint:paralleltest // it counts goroutin
 		},
 		Start: func(t *testing.T, p *policy.Pipeline, c conformance.Case) (func(context.Context) error, func()) {
 			t.Helper()
-			var err error
-			w := processor(t, p, consume.Config{MaxAttempts: 1, Shutdown: 1, OnFailure: func(f consume.Failure) { err = f.Err }})
+			w := processor(t, p, consume.Config{MaxAttempts: 1, Shutdown: 1})
 			return func(ctx context.Context) error {
-				_ = w.Process(ctx, func(ctx context.Context) error {
+				_, err := w.Process(ctx, func(ctx context.Context) error {
 					switch c {
 					case conformance.Slow:
 						time.Sleep(conformance.Slowness)

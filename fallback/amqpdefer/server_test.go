@@ -2,7 +2,7 @@ package amqpdefer_test
 
 import (
 	"bufio"
-	"net"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,63 +11,24 @@ import (
 	"testing"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/breakwater-go/breakwater/internal/rabbitserver"
 )
 
-const rabbit = "/usr/lib/rabbitmq/bin/rabbitmq-server"
-
-// startRabbit starts a RabbitMQ of the test's own, with a port mapper of its own, and
-// returns its URL, and a function that runs its control program.
+// startRabbit starts a RabbitMQ of the test's own, and returns its URL, and a function that runs
+// its control program.
 func startRabbit(t *testing.T) (url string, ctl func(args ...string)) {
 	t.Helper()
-	if _, err := os.Stat(rabbit); err != nil || os.Getuid() != 0 {
-		t.Skip("needs rabbitmq-server, and to be root")
+	s, err := rabbitserver.Start(t.Context())
+	if errors.Is(err, rabbitserver.ErrMissing) {
+		t.Skip(err)
 	}
-	dir := t.TempDir()
-	ports := make([]string, 3)
-	for i := range ports {
-		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(s.Stop)
+	return s.URL(), func(args ...string) {
+		_, err := s.Control(t.Context(), args...)
 		require.NoError(t, err)
-		defer func() { _ = l.Close() }() // so that all differ
-		_, ports[i], err = net.SplitHostPort(l.Addr().String())
-		require.NoError(t, err)
-		require.NoError(t, l.Close())
-	}
-	env := append(
-		os.Environ(),
-		"HOME="+dir, "ERL_EPMD_ADDRESS=127.0.0.1", "ERL_EPMD_PORT="+ports[0],
-		"RABBITMQ_NODENAME=test"+ports[1]+"@localhost", "RABBITMQ_NODE_IP_ADDRESS=127.0.0.1",
-		"RABBITMQ_NODE_PORT="+ports[1], "RABBITMQ_DIST_PORT="+ports[2],
-		"RABBITMQ_MNESIA_BASE="+dir, "RABBITMQ_LOG_BASE="+dir, "RABBITMQ_PID_FILE="+filepath.Join(dir, "pid"),
-		"RABBITMQ_ENABLED_PLUGINS_FILE="+filepath.Join(dir, "plugins"), "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-kernel inet_dist_use_interface {127,0,0,1}",
-	)
-	start := func(cmd *exec.Cmd) {
-		cmd.Env = env
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a shell, which starts the node
-		require.NoError(t, cmd.Start())
-		t.Cleanup(func() {
-			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // nothing in it is to be kept
-			_ = cmd.Wait()
-		})
-	}
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "plugins"), []byte("[].\n"), 0o600))
-	start(exec.Command("epmd", "-port", ports[0], "-address", "127.0.0.1")) //nolint:noctx // stopped by its id
-	start(exec.Command(rabbit))                                             //nolint:noctx // likewise
-	url = "amqp://guest:guest@127.0.0.1:" + ports[1] + "/"
-	poll(t, "rabbitmq-server answers", func() bool {
-		c, err := amqp.Dial(url)
-		if err != nil {
-			return false
-		}
-		return assert.NoError(t, c.Close())
-	})
-	return url, func(args ...string) {
-		cmd := exec.CommandContext(t.Context(), filepath.Join(filepath.Dir(rabbit), "rabbitmqctl"), args...)
-		cmd.Env = env
-		out, err := cmd.CombinedOutput()
-		require.NoError(t, err, "%s", out)
 	}
 }
 

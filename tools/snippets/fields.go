@@ -17,7 +17,7 @@ import (
 const referenceDir = docsDir + "/reference"
 
 // Packages whose reference page has another name than they.
-var referencePages = map[string]string{"otelx": "telemetry"}
+var referencePages = map[string]string{"otelx": "telemetry", "amqpconsume": "consume", "kafkaconsume": "consume"}
 
 // Reference pages of packages that have a second one.
 var secondPages = map[string]string{"fallback": "defer", "httpx": "httpx-server", "retry": "hedge"}
