@@ -27,9 +27,8 @@ type ServerConfig struct {
 	// one, use [MuxRoute].
 	Route func(r *http.Request) string
 
-	// Key says what keyed policies of the server's pipelines count a request by, such
-	// as a user or [ClientAddr.Key]. The pipelines below do not see it. Nil means no
-	// key.
+	// Key says what keyed policies of the server's pipelines count a request by, such as
+	// a user or [ClientAddr.Key]. The pipelines below do not see it. Nil means no key.
 	Key func(r *http.Request) string
 
 	// Lane says which lane of a [ratelimit.Lanes] a request uses, in the server's
