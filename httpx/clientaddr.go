@@ -136,8 +136,8 @@ func (c *ClientAddr) Addr(r *http.Request) netip.Addr {
 // is no address.
 func (c *ClientAddr) follow(peer netip.Addr, lines []string, last func(line string) (a netip.Addr, rest string, more, ok bool)) netip.Addr {
 	proxies := 0
-	for i := len(lines) - 1; i >= 0; i-- {
-		for line, more := lines[i], true; more; {
+	for _, line := range slices.Backward(lines) {
+		for more := true; more; {
 			var (
 				a  netip.Addr
 				ok bool

@@ -63,6 +63,15 @@ type ServerConfig struct {
 	// what the limits are. Otherwise they get a text that is the same for all.
 	Expose bool
 
+	// RateLimit says which answers carry the RateLimit fields. Zero means
+	// [RateLimitRefused].
+	RateLimit RateLimitFields
+
+	// XRateLimit adds X-RateLimit-Limit, -Remaining and -Reset (in seconds) to them, of
+	// the limit that refused or of which the least is left, for clients that know no
+	// others.
+	XRateLimit bool
+
 	// Trust says whether the sender of a request is one of ours, so that its marks are
 	// believed, as in [Hop]. It must go by what the sender cannot choose. Nil trusts
 	// nobody. With it there is no need for a Hop beside the server.
@@ -79,6 +88,11 @@ func (c ServerConfig) Validate() error {
 	if c.Body >= numBodies {
 		errs = append(errs, &policy.ConfigError{
 			Policy: "httpx", Field: "Body", Value: c.Body, Want: "want BodyProblem or BodyNone",
+		})
+	}
+	if c.RateLimit >= numRateLimitFields {
+		errs = append(errs, &policy.ConfigError{
+			Policy: "httpx", Field: "RateLimit", Value: c.RateLimit, Want: "want RateLimitRefused, RateLimitAlways or RateLimitNever",
 		})
 	}
 	for route, p := range c.Routes {
@@ -187,6 +201,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, next http.Handler
 	if h.Bounded() {
 		r = r.WithContext(h.Context()) //nolint:contextcheck // it is r's, bounded
 		x.r = r
+	}
+	if s.cfg.RateLimit == RateLimitAlways {
+		s.tellQuotas(r.Context(), x, out.Header(), nil) //nolint:contextcheck // see above
 	}
 	defer x.end() //nolint:contextcheck // it asks the request's
 	next.ServeHTTP(out, r)

@@ -303,9 +303,10 @@ func TestNewServerRefusesWhatAHandlerCannotHave(t *testing.T) {
 			t.Cleanup(func() { assert.NoError(t, p.Close(context.Background())) }) //nolint:usetesting // that of the test has ended
 			_, err := httpx.NewServer(p, httpx.ServerConfig{})
 			require.ErrorContains(t, err, c.want)
-			_, err = httpx.NewServer(nil, httpx.ServerConfig{Body: 7, Routes: map[string]*policy.Pipeline{"GET /": p}})
+			_, err = httpx.NewServer(nil, httpx.ServerConfig{Body: 7, RateLimit: 9, Routes: map[string]*policy.Pipeline{"GET /": p}})
 			require.ErrorContains(t, err, `Routes["GET /"]: want no `+name)
 			require.ErrorContains(t, err, "httpx.Body: 7: want BodyProblem or BodyNone")
+			require.ErrorContains(t, err, "httpx.RateLimit: 9: want RateLimitRefused, RateLimitAlways or RateLimitNever")
 		})
 	}
 }

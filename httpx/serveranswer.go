@@ -155,11 +155,27 @@ func (s *Server) answer(w http.ResponseWriter, x *served, r *http.Request, err e
 		if x != nil && x.known != nil && p.RetryAfter < 0 {
 			w.Header().Set(hop.PushbackHeader, hop.FormatPushback(-1))
 		}
+		if s.tells(x, e.Refusal) {
+			s.tellQuotas(r.Context(), x, w.Header(), e.Refusal)
+		}
 		p.write(w, r, body)
 		e.Status = p.status()
 	}
 	if s.cfg.OnError != nil {
 		s.cfg.OnError(e)
+	}
+}
+
+// tells reports whether the answer to a refusal carries the RateLimit fields: where they are for
+// all answers, those of requests that were let in have them already.
+func (s *Server) tells(x *served, re *policy.RejectedError) bool {
+	switch {
+	case x == nil, re == nil, !s.owns(re.Dependency), re.Dependency != x.p.Name():
+		return false
+	case s.cfg.RateLimit == RateLimitAlways:
+		return true
+	default:
+		return s.cfg.RateLimit == RateLimitRefused && limited(re)
 	}
 }
 
@@ -194,7 +210,7 @@ func (s *Server) describe(x *served, r *http.Request, err error, re *policy.Reje
 		return p, nil
 	}
 	if re != nil {
-		return s.refusal(x, re)
+		return s.refusal(r.Context(), x, re)
 	}
 	o := policy.Classify(r.Context(), err)
 	switch o.Kind { //nolint:exhaustive // the others are the default
@@ -209,7 +225,7 @@ func (s *Server) describe(x *served, r *http.Request, err error, re *policy.Reje
 }
 
 // refusal says how a refusal is answered.
-func (s *Server) refusal(x *served, re *policy.RejectedError) (*Problem, []byte) {
+func (s *Server) refusal(ctx context.Context, x *served, re *policy.RejectedError) (*Problem, []byte) {
 	var (
 		p    Problem
 		body []byte
@@ -229,6 +245,10 @@ func (s *Server) refusal(x *served, re *policy.RejectedError) (*Problem, []byte)
 	if s.cfg.Expose {
 		p.Detail = re.Error()
 		p.Members = map[string]any{"dependency": re.Dependency, "policy": re.Policy, "reason": re.Reason.String()}
+		if x != nil && limited(re) && s.owns(re.Dependency) {
+			p.Members["violated-policies"] = []string{violated(re)}
+			p.Members["limits"] = exposedQuotas(x.p.Quotas(ctx, &x.call, nil))
+		}
 		return &p, nil
 	}
 	return &p, body
