@@ -174,7 +174,7 @@ func (f *families) ofBulkheads(of define) {
 	f.workers = of("bulkhead_workers", "bulkhead.workers", updown, "{goroutine}", plain, "Goroutines of the pool, idle ones included.")
 	f.orphans = of("bulkhead_orphans", "bulkhead.orphans", updown, "{call}", plain, "Functions on workers whose callers have left.")
 	f.shedding = of("bulkhead_overloaded", "bulkhead.overloaded", updown, "{pool}", plain, "1 while the pool's queue has not been empty for long and is shed.")
-	f.run = of("bulkhead_run_seconds", "bulkhead.run", distribution, "s", trivial, "Times that functions ran on workers, until their own end.")
+	f.run = of("bulkhead_run_seconds", "bulkhead.run", distribution, "s", trivial, "Times that functions ran on workers, until their own end; of a pool of connections, times of statements, without the wait for a connection.")
 	f.left = of("bulkhead_abandoned_total", "bulkhead.abandoned", counter, "{call}", detail, "Callers that left while their function ran.")
 	f.expired = of("bulkhead_expired_total", "bulkhead.expired", counter, "{call}", detail, "Calls whose context ended in the queue; they never ran.")
 	f.callerRan = of("bulkhead_caller_runs_total", "bulkhead.caller_runs", counter, "{call}", trivial, "Functions that their own callers ran because the queue was full.")

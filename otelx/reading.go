@@ -213,6 +213,9 @@ func (r *reading) breaker(name string, b *policy.BreakerSnapshot) {
 // begun to work looks like a semaphore's.
 const poolKind = "pool"
 
+// connectionsKind is that of a pool of connections, which times what is done on them.
+const connectionsKind = "connections"
+
 func (r *reading) bulkhead(p *policy.PolicySnapshot) {
 	b, name := p.Bulkhead, p.Name
 	r.number(table.inFlight, b.InFlight, name)
@@ -226,6 +229,10 @@ func (r *reading) bulkhead(p *policy.PolicySnapshot) {
 	}
 	if b.MaxLimit > 0 {
 		r.count(table.rebased, b.Rebased, name)
+	}
+	if p.Kind == connectionsKind {
+		r.durations(table.run, b.Run, name)
+		r.points[len(r.points)-1].rank = plain // there is no other time of the statements alone
 	}
 	if p.Kind != poolKind {
 		return

@@ -141,17 +141,20 @@ type BulkheadSnapshot struct {
 	MinLimit, MaxLimit int
 	Rebased            uint64
 
+	// Run holds how long every function ran that ended on a worker of a pool, however it
+	// did; of a pool of connections, every statement, without the wait for a connection.
+	Run Latency
+
 	// Of a pool; all 0 otherwise.
-	Workers      int     // goroutines, idle ones included
-	Idle         int     // goroutines that have nothing to do
-	Orphans      int     // functions in flight whose callers have left
-	Run          Latency // of every function that ended on a worker, however it did
-	Completed    uint64  // functions that ended on a worker
-	Abandoned    uint64  // callers that left while their function ran
-	Expired      uint64  // calls whose context ended in the queue: they never ran
-	CallerRan    uint64  // functions run by their own callers, the queue being full
-	OrphanPanics uint64  // panics of functions whose callers had left: nobody was told
-	Overloaded   bool    // the queue has not been empty for long, and is shed
+	Workers      int    // goroutines, idle ones included
+	Idle         int    // goroutines that have nothing to do
+	Orphans      int    // functions in flight whose callers have left
+	Completed    uint64 // functions that ended on a worker
+	Abandoned    uint64 // callers that left while their function ran
+	Expired      uint64 // calls whose context ended in the queue: they never ran
+	CallerRan    uint64 // functions run by their own callers, the queue being full
+	OrphanPanics uint64 // panics of functions whose callers had left: nobody was told
+	Overloaded   bool   // the queue has not been empty for long, and is shed
 }
 
 // LimiterSnapshot is the state of a rate limiter.

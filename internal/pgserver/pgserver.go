@@ -88,7 +88,6 @@ func (s *Server) begin(ctx context.Context, cfg Config) error {
 		"unix_socket_directories": "", // nothing outside of the directory
 		"max_connections":         strconv.Itoa(max(cfg.MaxConnections, 0)),
 		"fsync":                   "off",
-		"synchronous_commit":      "off",
 		"full_page_writes":        "off",
 		"autovacuum":              "off",
 		"shared_buffers":          "16MB",
