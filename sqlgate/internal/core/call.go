@@ -1,0 +1,85 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/breakwater-go/breakwater/policy"
+)
+
+// Call is one call to a database, as its attempts and its pipeline see it.
+type Call struct {
+	Gate *Gate
+
+	// Again says that what the call does may be done twice.
+	Again bool
+
+	call     policy.Call
+	detached bool // attempts may go on when the call has returned
+}
+
+// NewCall returns the call that ctx describes. again says that it may be repeated in any case.
+// hedge says that two attempts of it may run at the same time, if it may be repeated.
+func (g *Gate) NewCall(ctx context.Context, query string, again, hedge bool) Call {
+	c := Call{Gate: g, call: policy.CallFrom(ctx)}
+	marked := c.call.Idempotent || (hedge && g.cfg.Idempotent != nil && g.cfg.Idempotent(query))
+	c.Again = again || marked
+	c.call.Idempotent = hedge && marked
+	c.detached = g.p.Detaches(c.call)
+	return c
+}
+
+// Policy returns what the pipeline is told.
+func (c *Call) Policy() *policy.Call { return &c.call }
+
+// Failed classifies an attempt that has ended with err, and sees to it that what may have
+// happened is not done again.
+func (c *Call) Failed(ctx context.Context, at *policy.Attempt, err error) {
+	kind, pushback := c.Gate.Judge(ctx, err)
+	if kind == policy.NotRun {
+		return
+	}
+	again := c.Again || DidNotRun(err)
+	if again && pushback == 0 && IsContention(err) {
+		// The database says in its own words that the same may succeed now. A retry
+		// policy awaits a throttled dependency's wish, so there is one.
+		pushback = time.Microsecond
+	}
+	c.Settle(at, kind, pushback, again)
+}
+
+// Settle classifies an attempt that did not succeed, and says whether another may follow.
+func (c *Call) Settle(at *policy.Attempt, kind policy.Kind, pushback time.Duration, again bool) {
+	switch {
+	case again:
+	case c.detached: // somebody may be reading the call
+		pushback = -1
+	default:
+		c.call.NoRetry = true
+	}
+	at.SetOutcome(kind, pushback)
+}
+
+// Judge classifies an error of an attempt that ran under ctx.
+func (g *Gate) Judge(ctx context.Context, err error) (kind policy.Kind, pushback time.Duration) {
+	if err == nil {
+		return policy.Success, 0
+	}
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return policy.Canceled, 0
+	}
+	if g.cfg.Classify != nil {
+		if k := g.cfg.Classify(err); k > policy.NotRun && k < policy.NumKinds {
+			return k, 0
+		}
+	}
+	o := g.p.Classify(ctx, err)
+	if o.Kind != policy.Failure {
+		return o.Kind, o.Pushback
+	}
+	if k := KindOf(err); k != policy.NotRun {
+		return k, 0
+	}
+	return policy.Failure, o.Pushback
+}
