@@ -5,11 +5,14 @@ go 1.26.0
 require (
 	github.com/breakwater-go/breakwater v0.0.0-00010101000000-000000000000
 	github.com/breakwater-go/breakwater/config v0.0.0-00010101000000-000000000000
+	github.com/breakwater-go/breakwater/config/redisconfig v0.0.0-00010101000000-000000000000
 	github.com/stretchr/testify v1.12.1
 )
 
 require (
 	github.com/bits-and-blooms/bitset v1.24.4 // indirect
+	github.com/breakwater-go/breakwater/ratelimit/redislimit v0.0.0-00010101000000-000000000000 // indirect
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/failsafe-go/failsafe-go v0.9.8 // indirect
 	github.com/fsnotify/fsnotify v1.9.0 // indirect
 	github.com/go-viper/mapstructure/v2 v2.4.0 // indirect
@@ -19,6 +22,8 @@ require (
 	github.com/knadh/koanf/v2 v2.4.1 // indirect
 	github.com/mitchellh/copystructure v1.2.0 // indirect
 	github.com/mitchellh/reflectwalk v1.0.2 // indirect
+	github.com/redis/go-redis/v9 v9.23.0 // indirect
+	go.uber.org/atomic v1.12.0 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/sys v0.48.0 // indirect
 )
@@ -26,3 +31,7 @@ require (
 replace github.com/breakwater-go/breakwater => ../../
 
 replace github.com/breakwater-go/breakwater/config => ../../config
+
+replace github.com/breakwater-go/breakwater/config/redisconfig => ../../config/redisconfig
+
+replace github.com/breakwater-go/breakwater/ratelimit/redislimit => ../../ratelimit/redislimit

@@ -8,6 +8,7 @@ import (
 
 	"github.com/breakwater-go/breakwater/examples/incidents/captcha"
 	"github.com/breakwater-go/breakwater/examples/incidents/internal/replay"
+	"github.com/breakwater-go/breakwater/examples/incidents/ocr"
 	"github.com/breakwater-go/breakwater/examples/incidents/orders"
 )
 
@@ -26,6 +27,7 @@ func All() []Incident {
 	return []Incident{
 		{"captcha", "A limiter whose callers waited took all workers of the process.", captcha.Replay},
 		{"orders", "One slow dependency took the whole service, and retries trebled its load.", orders.Replay},
+		{"ocr", "People and batches shared a quota and a line without an end, and retries went past it.", ocr.Replay},
 	}
 }
 

@@ -42,7 +42,7 @@ func oldSite(w *replay.World, stall time.Duration) *site {
 
 // newSiteWith runs the code as it is, with settings other than those of the file.
 func newSiteWith(w *replay.World, stall time.Duration, workers int, settings ...string) *site {
-	p := w.Pipelines(afterYAML, nil, settings...)["captcha"]
+	p := w.Pipelines(afterYAML, replay.Setup{Settings: settings})["captcha"]
 	return newSite(workers, newAfter(newStore(stall), p, quiet()))
 }
 
@@ -137,7 +137,7 @@ func pages(s *site) {
 
 func outage(w *replay.World, r *replay.Result) {
 	old := oldSite(w, stall)
-	p := w.Pipelines(afterYAML, nil)["captcha"]
+	p := w.Pipelines(afterYAML, replay.Setup{})["captcha"]
 	lines := new(strings.Builder)
 	now := newSite(200, newAfter(newStore(stall), p, slog.New(slog.NewTextHandler(lines, nil))))
 	alone := newSiteWith(w, 0, 200)
@@ -182,7 +182,7 @@ func outage(w *replay.World, r *replay.Result) {
 // reserving: the same patience, with a limiter that knows how long each will wait, as
 // before.yaml sets it up.
 func reserving(w *replay.World, r *replay.Result) {
-	p := w.Pipelines(beforeYAML, nil)["captcha"]
+	p := w.Pipelines(beforeYAML, replay.Setup{})["captcha"]
 	s := newSite(200, newAfter(newStore(0), p, quiet()))
 	most := 0
 	replay.Traffic{Every: replay.PerSecond(100), Length: flood}.Offer(func(int) {

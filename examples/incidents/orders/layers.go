@@ -20,7 +20,6 @@ import (
 	"github.com/breakwater-go/breakwater/internal/memhttp"
 	"github.com/breakwater-go/breakwater/policy"
 	"github.com/breakwater-go/breakwater/ratelimit"
-	"github.com/breakwater-go/breakwater/ratelimit/sharedlimit"
 	"github.com/breakwater-go/breakwater/retry"
 )
 
@@ -107,11 +106,11 @@ func labelled(w *replay.World, pool string) (n int) {
 	return n
 }
 
-// The limit of each merchant, over all nodes.
+// The limit of each merchant, over all nodes, as breakwater.yaml has it.
 const (
 	nodes         = 4
 	merchantRate  = 6000
-	merchantBurst = 60
+	merchantBurst = 600
 )
 
 // node is one of the processes that share the limit.
@@ -125,11 +124,7 @@ func newNodes(w *replay.World, store *replay.Store) []*node {
 	all := make([]*node, nodes)
 	for i := range all {
 		n := &node{calls: replay.NewLog(), lines: new(strings.Builder)}
-		limit, err := sharedlimit.New("redislimit", "", store,
-			[]sharedlimit.Limit{{Name: "merchant", Rate: ratelimit.PerSecond(merchantRate), Burst: merchantBurst, KeyOf: sharedlimit.ByKey}},
-			sharedlimit.Settings{Timeout: 50 * time.Millisecond, StandIn: sharedlimit.LocalShare, Nodes: nodes, Logger: slog.New(slog.NewTextHandler(n.lines, nil))})
-		w.Must(err)
-		n.p = w.Pipeline("payments", limit)
+		n.p = w.Pipelines(afterYAML, replay.Setup{Settings: noJitter, Store: store, Logger: slog.New(slog.NewTextHandler(n.lines, nil))})["orders"]
 		all[i] = n
 	}
 	return all
@@ -164,7 +159,7 @@ func total(all []*node, from, to time.Duration) (n int) {
 // cluster: 6,000 a second for each merchant over all nodes, a third more offered. What each
 // node counted for itself was four times the limit.
 func cluster(w *replay.World, r *replay.Result) {
-	store := w.NewStore(ratelimit.PerSecond(merchantRate), merchantBurst, 300*time.Microsecond)
+	store := replay.NewStore(270 * time.Microsecond)
 	all := newNodes(w, store)
 	own := make([]*ratelimit.Bucket, nodes)
 	for i := range own {
@@ -187,7 +182,7 @@ func cluster(w *replay.World, r *replay.Result) {
 
 // away: the store is slow, and later well again.
 func away(w *replay.World, r *replay.Result) {
-	store := w.NewStore(ratelimit.PerSecond(merchantRate), merchantBurst, 300*time.Microsecond)
+	store := replay.NewStore(270 * time.Microsecond)
 	all := newNodes(w, store)
 	replay.Together(
 		func() { offer(all, 2000, 3500*time.Millisecond) },

@@ -3,7 +3,9 @@ package replay
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
+	"time"
 
 	"github.com/breakwater-go/breakwater/config"
 	"github.com/breakwater-go/breakwater/policy"
@@ -14,17 +16,39 @@ type World struct {
 	closers []func()
 }
 
-// Pipelines makes the pipelines of a file. Settings are changes to it, such as
-// captcha.ratelimit.Rate=1/s. Code adds policies that are no data, by dependency.
-func (w *World) Pipelines(file []byte, code map[string][]policy.Policy, settings ...string) map[string]*policy.Pipeline {
-	ctx := context.Background()
-	s, err := config.Load(ctx, config.Bytes("breakwater.yaml", config.LayerFile, file), config.Pinned(settings...))
-	w.Must(err)
+// Setup says how the pipelines of a file are made.
+type Setup struct {
+	// Settings are changes to the file, such as captcha.ratelimit.Rate=1/s.
+	Settings []string
+
+	// Store is where limits of the kind redis are kept. Nil is one of their own.
+	Store *Store
+
+	// Logger is that of these limits. Nil is none.
+	Logger *slog.Logger
+}
+
+// Pipelines makes the pipelines of a file.
+func (w *World) Pipelines(file []byte, s Setup) map[string]*policy.Pipeline {
 	made := map[string]*policy.Pipeline{}
-	for _, d := range s.Dependencies {
-		made[d.Name] = w.Pipeline(d.Name, append(d.Specs(), code[d.Name]...)...)
+	for _, d := range w.Load(file, s).Dependencies {
+		made[d.Name] = w.Pipeline(d.Name, d.Specs()...)
 	}
 	return made
+}
+
+// Load reads a file.
+func (w *World) Load(file []byte, s Setup) *config.Settings {
+	if s.Store == nil {
+		s.Store = NewStore(time.Millisecond)
+	}
+	if s.Logger == nil {
+		s.Logger = slog.New(slog.DiscardHandler)
+	}
+	program := &config.Program{Kinds: []config.Kind{s.Store.kind(s.Logger)}}
+	settings, err := config.Load(context.Background(), program, config.Bytes("breakwater.yaml", config.LayerFile, file), config.Pinned(s.Settings...))
+	w.Must(err)
+	return settings
 }
 
 // Pipeline makes a pipeline and closes it at the end.

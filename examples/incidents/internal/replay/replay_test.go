@@ -121,6 +121,8 @@ func TestWhatGoesWrongEndsTheReplay(t *testing.T) {
 	require.ErrorIs(t, err, broken)
 	assert.Equal(t, 1, played)
 
-	err = replay.Run(func(w *replay.World) { w.Pipelines([]byte("dependencies: {x: {policies: [{breakr: {}}]}}"), nil) })
+	err = replay.Run(func(w *replay.World) {
+		w.Pipelines([]byte("dependencies: {x: {policies: [{breakr: {}}]}}"), replay.Setup{})
+	})
 	assert.ErrorContains(t, err, "breakr")
 }

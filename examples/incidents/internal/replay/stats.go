@@ -15,6 +15,9 @@ func Sum(counts []int) (sum int) {
 	return sum
 }
 
+// Mean returns the mean of counts.
+func Mean(counts []int) float64 { return float64(Sum(counts)) / float64(len(counts)) }
+
 // Extremes returns the smallest and the largest of counts.
 func Extremes(counts []int) (least, most int) { return slices.Min(counts), slices.Max(counts) }
 
