@@ -190,21 +190,24 @@ func (p *Problem) body() []byte {
 func (p *Problem) write(w http.ResponseWriter, r *http.Request, body []byte) {
 	h := w.Header()
 	// What the handler has said about the answer that it did not give.
-	for _, name := range [...]string{"Content-Encoding", "Content-Range", "Etag", "Last-Modified", "Cache-Control", "Trailer"} {
-		h.Del(name)
+	for _, name := range [...]string{
+		"Content-Encoding", "Content-Range", "Content-Type", "Etag", "Last-Modified", "Cache-Control", "Trailer", "Retry-After",
+	} {
+		delete(h, name)
+	}
+	values := new([4]string)
+	set := func(i int, name, value string) {
+		values[i] = value
+		h[name] = values[i : i+1 : i+1]
 	}
 	if s := p.retryAfterSeconds(); s > 0 {
-		h.Set("Retry-After", strconv.FormatInt(s, 10))
-	} else {
-		h.Del("Retry-After")
+		set(0, "Retry-After", strconv.FormatInt(s, 10))
 	}
 	if len(body) > 0 {
-		h.Set("Content-Type", "application/problem+json")
-	} else {
-		h.Del("Content-Type")
+		set(1, "Content-Type", "application/problem+json")
 	}
-	h.Set("Content-Length", strconv.Itoa(len(body)))
-	h.Set("X-Content-Type-Options", "nosniff")
+	set(2, "Content-Length", strconv.Itoa(len(body)))
+	set(3, "X-Content-Type-Options", "nosniff")
 	w.WriteHeader(p.status())
 	if len(body) > 0 && r.Method != http.MethodHead {
 		_, _ = w.Write(body) //nolint:gosec // it is JSON, and says so; whoever does not get it is gone

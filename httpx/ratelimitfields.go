@@ -2,13 +2,11 @@ package httpx
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"strconv"
 	"strings"
 
 	"github.com/breakwater-go/breakwater/policy"
-	"github.com/breakwater-go/breakwater/ratelimit"
 )
 
 // RateLimitFields says which answers carry the fields RateLimit and RateLimit-Policy of
@@ -54,8 +52,8 @@ func (s *Server) tellQuotas(ctx context.Context, x *served, h http.Header, re *p
 		writeParam(&b, 'r', int64(q.Remaining))
 		writeParam(&b, 't', wholeSeconds(q.Reset))
 	}
-	h.Set("Ratelimit-Policy", b.String()[:split])
-	h.Set("Ratelimit", b.String()[split:])
+	values := &[2]string{b.String()[:split], b.String()[split:]}
+	h["Ratelimit-Policy"], h["Ratelimit"] = values[:1:1], values[1:]
 	if s.cfg.XRateLimit {
 		q := tightest(list, violated(re))
 		h.Set("X-Ratelimit-Limit", strconv.Itoa(q.Limit))
@@ -85,8 +83,8 @@ func violated(re *policy.RejectedError) string {
 	if re == nil || !limited(re) {
 		return ""
 	}
-	if part, ok := errors.AsType[*ratelimit.PartError](re); ok {
-		return re.Policy + "." + part.Part
+	if part := partOf(re); part != "" {
+		return re.Policy + "." + part
 	}
 	return re.Policy
 }

@@ -66,17 +66,31 @@ func StatusOf(re *policy.RejectedError) int {
 
 // limited reports whether a rate limit refused, waits for one included.
 func limited(re *policy.RejectedError) bool {
-	return re.Reason == policy.ReasonRate || re.Reason == policy.ReasonCost || errors.Is(re, ratelimit.ErrLimited)
+	return re.Reason == policy.ReasonRate || re.Reason == policy.ReasonCost || errors.Is(re.Err, ratelimit.ErrLimited)
 }
 
 // rejected returns the refusal that err is: not one that kept a call which has failed from
 // another attempt.
 func rejected(ctx context.Context, err error) (*policy.RejectedError, bool) {
+	if re, ok := err.(*policy.RejectedError); ok { //nolint:errorlint // the way of nearly all, and the shortest
+		return re, true
+	}
 	// A caller who is gone does not make another error of it.
 	if policy.Classify(context.WithoutCancel(ctx), err).Kind != policy.NotRun {
 		return nil, false
 	}
 	return errors.AsType[*policy.RejectedError](err)
+}
+
+// partOf returns the name of the lane, or of the part of a limit, that refused.
+func partOf(re *policy.RejectedError) string {
+	if re.Err == nil {
+		return ""
+	}
+	if part, ok := errors.AsType[*ratelimit.PartError](re.Err); ok {
+		return part.Part
+	}
+	return ""
 }
 
 // WriteError answers with an error of a handler, and with its Retry-After where another try
@@ -140,8 +154,8 @@ func (s *Server) answer(w http.ResponseWriter, x *served, r *http.Request, err e
 	}
 	if re, ok := rejected(r.Context(), err); ok {
 		e.Refusal = re
-		if part, ok := errors.AsType[*ratelimit.PartError](re); ok {
-			e.Lane = part.Part
+		if part := partOf(re); part != "" {
+			e.Lane = part
 		}
 	}
 	if x != nil && x.begun {
@@ -190,9 +204,9 @@ func (x *served) tooLate(ctx context.Context, err error) {
 }
 
 // problem says how an error is answered.
-func (s *Server) problem(x *served, r *http.Request, err error, re *policy.RejectedError) (*Problem, []byte) {
+func (s *Server) problem(x *served, r *http.Request, err error, re *policy.RejectedError) (Problem, []byte) {
 	if canceled(r.Context()) {
-		return &Problem{Status: statusClientGone}, nil
+		return Problem{Status: statusClientGone}, nil
 	}
 	p, body := s.describe(x, r, err, re)
 	if s.cfg.Body == BodyNone {
@@ -205,9 +219,11 @@ func (s *Server) problem(x *served, r *http.Request, err error, re *policy.Rejec
 }
 
 // describe returns a problem and, if it is there already, its body.
-func (s *Server) describe(x *served, r *http.Request, err error, re *policy.RejectedError) (*Problem, []byte) {
-	if p, ok := errors.AsType[*Problem](err); ok {
-		return p, nil
+func (s *Server) describe(x *served, r *http.Request, err error, re *policy.RejectedError) (Problem, []byte) {
+	if bare := re != nil && err == error(re); !bare { //nolint:errorlint // a bare one has no problem in it
+		if p, ok := errors.AsType[*Problem](err); ok {
+			return *p, nil
+		}
 	}
 	if re != nil {
 		return s.refusal(r.Context(), x, re)
@@ -215,21 +231,17 @@ func (s *Server) describe(x *served, r *http.Request, err error, re *policy.Reje
 	o := policy.Classify(r.Context(), err)
 	switch o.Kind { //nolint:exhaustive // the others are the default
 	case policy.Timeout:
-		return &Problem{Status: http.StatusGatewayTimeout}, nil
+		return Problem{Status: http.StatusGatewayTimeout}, nil
 	case policy.Busy, policy.Throttled:
 		p := reducedCapacity
 		p.RetryAfter = o.Pushback
-		return &p, reducedCapacityBody
+		return p, reducedCapacityBody
 	}
-	return &Problem{}, nil
+	return Problem{}, nil
 }
 
 // refusal says how a refusal is answered.
-func (s *Server) refusal(ctx context.Context, x *served, re *policy.RejectedError) (*Problem, []byte) {
-	var (
-		p    Problem
-		body []byte
-	)
+func (s *Server) refusal(ctx context.Context, x *served, re *policy.RejectedError) (p Problem, body []byte) {
 	switch status := s.status(x, re); status {
 	case http.StatusTooManyRequests:
 		p, body = quotaExceeded, quotaExceededBody
@@ -249,9 +261,9 @@ func (s *Server) refusal(ctx context.Context, x *served, re *policy.RejectedErro
 			p.Members["violated-policies"] = []string{violated(re)}
 			p.Members["limits"] = exposedQuotas(x.p.Quotas(ctx, &x.call, nil))
 		}
-		return &p, nil
+		return p, nil
 	}
-	return &p, body
+	return p, body
 }
 
 // status returns the status of a refusal. A limit further down is mostly a quota of ours,
