@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/breakwater-go/breakwater/examples/incidents"
 )
@@ -12,6 +14,11 @@ type incidentCommand struct {
 	Name string `arg:"" optional:"" help:"The incident: captcha, aggregator, ask, orders or ocr."`
 	All  bool   `help:"Play all of them, and print a line for each."`
 	JSON bool   `name:"json" help:"Print the result as JSON, with what the pictures show."`
+
+	Live bool          `help:"Run it on real time, on loopback, with a dashboard, until Ctrl-C or --for."`
+	For  time.Duration `placeholder:"DURATION" help:"How long a live one runs. Without it, until Ctrl-C."`
+	Addr string        `placeholder:"HOST:PORT" help:"Where a live one serves the page behind the pipeline. Port 0 is any free one."`
+	Set  []string      `placeholder:"KEY=VALUE" help:"A change to the breakwater.yaml of a live one, such as captcha.ratelimit.Rate=1/s; may be given again."`
 }
 
 // Help is the part of the help text below the flags' description.
@@ -26,11 +33,23 @@ func (c incidentCommand) Validate() error {
 	if c.All != (c.Name == "") {
 		return errors.New("want the name of an incident, or --all")
 	}
+	if c.Live && c.All {
+		return errors.New("want --live with the name of an incident")
+	}
+	if !c.Live && (c.For != 0 || c.Addr != "" || len(c.Set) > 0) {
+		return errors.New("--for, --addr and --set are for --live")
+	}
+	if c.For < 0 {
+		return fmt.Errorf("--for %s: want more than 0", c.For)
+	}
 	return nil
 }
 
 // Run plays incidents.
-func (c incidentCommand) Run(out output) error {
+func (c incidentCommand) Run(ctx context.Context, out output) error {
+	if c.Live {
+		return c.runLive(ctx, out)
+	}
 	play := incidents.All()
 	if !c.All {
 		i, err := incidents.Find(c.Name)

@@ -2,6 +2,7 @@
 //
 //	breakwater demo [--for 20s] [--json] [--seed n] [--spans] [--hold] [--metrics-addr host:port]
 //	breakwater incident (name | --all) [--json]
+//	breakwater incident name --live [--for d] [--addr host:port] [--set key=value]
 //	breakwater top [--header-file file] [--once] url
 //	breakwater lint [--format text|json|sarif] file...
 //	breakwater load --url url (--burst n | --rate r --for d | --ramp a..b --for d | --stages file) ...

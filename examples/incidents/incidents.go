@@ -43,6 +43,9 @@ func Find(name string) (Incident, error) {
 	return Incident{}, fmt.Errorf("there is no incident %q: there are %q", name, names)
 }
 
+// WriteTable writes lines of cells, the first one a heading, in columns.
+func WriteTable(w io.Writer, lines [][]string) error { return replay.WriteTable(w, lines) }
+
 // WriteSummary writes a line for each result: its figure that says most, and how many are
 // as they should be.
 func WriteSummary(w io.Writer, results []*Result) error {

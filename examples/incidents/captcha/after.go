@@ -23,11 +23,11 @@ var beforeYAML []byte
 // after is the endpoint behind a pipeline, as breakwater.yaml sets it up: who finds no
 // token is told so at once, with a status that everybody understands.
 type after struct {
-	store    *store
+	store    *Store
 	pipeline *policy.Pipeline
 }
 
-func newAfter(s *store, p *policy.Pipeline, logger *slog.Logger) *after {
+func newAfter(s *Store, p *policy.Pipeline, logger *slog.Logger) *after {
 	for _, limit := range p.Snapshot().Policies {
 		if l := limit.Limiter; l != nil {
 			logger.Info("captcha is limited", "rate", fmt.Sprintf("%g/s", l.Rate), "burst", l.Burst)

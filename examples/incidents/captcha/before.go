@@ -9,14 +9,14 @@ import (
 // for up to 3 s and without knowing whether there will be one. A refusal is an answer like
 // any other, with nothing in it.
 type before struct {
-	store  *store
+	store  *Store
 	tokens chan struct{} // filled at 2 per second
 	done   chan struct{}
 }
 
 // region before
 
-func newBefore(s *store) *before {
+func newBefore(s *Store) *before {
 	b := &before{store: s, tokens: make(chan struct{}, 2), done: make(chan struct{})}
 	go func() {
 		refill := time.NewTicker(time.Second / 2)

@@ -10,24 +10,41 @@ import (
 	"github.com/breakwater-go/breakwater/examples/incidents/internal/replay"
 )
 
-// store keeps the captchas. In a stall it answers nobody.
-type store struct {
-	start time.Time
-	stall time.Duration // from the start
+// Store keeps the captchas. In a stall it answers nobody.
+type Store struct {
+	picture []byte
+
+	mu     sync.Mutex
+	stalls time.Time // until then
 }
 
-func newStore(stall time.Duration) *store { return &store{start: time.Now(), stall: stall} }
+// NewStore returns a store of one picture.
+func NewStore(picture []byte) *Store { return &Store{picture: picture} }
 
-func (s *store) captcha(ctx context.Context) ([]byte, error) {
+// newStore returns a store that stalls from the start.
+func newStore(stall time.Duration) *Store {
+	s := NewStore([]byte("a picture"))
+	s.Stall(stall)
+	return s
+}
+
+// Stall has the store answer nobody for a time.
+func (s *Store) Stall(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stalls = time.Now().Add(d)
+}
+
+func (s *Store) captcha(ctx context.Context) ([]byte, error) {
 	answer := 5 * time.Millisecond
-	if left := s.stall - time.Since(s.start); left > 0 {
-		answer += left
-	}
+	s.mu.Lock()
+	answer += max(time.Until(s.stalls), 0)
+	s.mu.Unlock()
 	timer := time.NewTimer(answer)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return []byte("a picture"), nil
+		return s.picture, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

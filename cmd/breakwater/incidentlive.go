@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+
+	"github.com/breakwater-go/breakwater/cmd/breakwater/internal/live"
+	"github.com/breakwater-go/breakwater/examples/incidents"
+)
+
+// runLive runs an incident on real time.
+func (c incidentCommand) runLive(ctx context.Context, out output) error {
+	if _, err := incidents.Find(c.Name); err != nil {
+		return err
+	}
+	if c.Name != "captcha" {
+		return fmt.Errorf("%s has no live run: captcha has", c.Name)
+	}
+	stage, err := live.NewStage(ctx, c.Name)
+	if err != nil {
+		return err
+	}
+	err = c.captcha(ctx, stage, out)
+	return errors.Join(err, stage.Close(ctx))
+}
+
+func (c incidentCommand) captcha(ctx context.Context, stage *live.Stage, out output) error {
+	site, err := live.NewCaptcha(ctx, stage, c.Addr, slog.New(slog.NewTextHandler(out.Err, nil)), c.Set...)
+	if err != nil {
+		return err
+	}
+	defer site.Close()
+	fmt.Fprintf(out.Err, `dashboard:           %s
+as it was:           %s
+behind a pipeline:   %s
+in another terminal: breakwater load --url %s/captcha --burst 50
+`, stage.Dashboard, site.Before, site.After, site.After)
+	if c.For > 0 {
+		short, cancel := context.WithTimeout(ctx, c.For)
+		defer cancel()
+		ctx = short
+	}
+	<-ctx.Done()
+
+	before, after := site.Tallies()
+	if c.JSON {
+		enc := json.NewEncoder(out.Out)
+		enc.SetIndent("", "  ")
+		return enc.Encode(map[string]live.Tally{"before": before, "after": after})
+	}
+	lines := [][]string{{"answers", "before", "after"}}
+	for _, l := range []struct {
+		name          string
+		before, after int64
+	}{
+		{"200 with a picture", before.Pictures, after.Pictures},
+		{"200 without one", before.Empty, after.Empty},
+		{"429", before.TooMany, after.TooMany},
+		{"other statuses", before.Failed, after.Failed},
+		{"healthy endpoint", before.Healthy, after.Healthy},
+		{"  clients that left before they had a worker", before.HungUp, after.HungUp},
+	} {
+		lines = append(lines, []string{l.name, strconv.FormatInt(l.before, 10), strconv.FormatInt(l.after, 10)})
+	}
+	return incidents.WriteTable(out.Out, lines)
+}
