@@ -74,7 +74,7 @@ func (c Config) core(p *policy.Pipeline) core.Config {
 //
 //   - [sql.ErrNoRows] is a [policy.Success]: that is an answer
 //   - no connection, a lost one, a server that shuts down, has met an I/O error or is
-//     confused (08, 57, 58, XX, driver.ErrBadConn) is a [policy.Failure]
+//     confused (08, 57, 58, XX, [driver.ErrBadConn]) is a [policy.Failure]
 //   - no connections, disk or memory left, or still starting up (53, 57P03) is [policy.Busy]
 //   - a statement that the server canceled (57014) is a [policy.Timeout]: by a limit of its
 //     own, since the caller's cancellation and deadline are known before

@@ -29,4 +29,10 @@
 //
 // [KindOf] has the table. It knows SQLSTATE (pgx, lib/pq) and the numbers of MySQL without
 // importing a driver.
+//
+// # Those who need a *sql.DB
+//
+// [Connector] and [Driver] guard each statement where the driver is called, for programs that
+// cannot change the type: an ORM, generated code. There the wait for a connection is not
+// seen.
 package sqlgate

@@ -7,6 +7,7 @@ replace github.com/breakwater-go/breakwater => ../
 require (
 	github.com/breakwater-go/breakwater v0.0.0-00010101000000-000000000000
 	github.com/jackc/pgx/v5 v5.13.0
+	github.com/ngrok/sqlmw v0.0.0-20220520173518-97c9c04efc79
 	github.com/stretchr/testify v1.12.1
 	go.uber.org/goleak v1.3.0
 )

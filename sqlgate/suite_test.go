@@ -3,6 +3,7 @@ package sqlgate_test
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"testing"
 	"time"
 
@@ -31,15 +32,21 @@ func statement(c conformance.Case) string {
 	return "SELECT generate_series(1, 100000)"
 }
 
-// pgPool returns a pool of a server, of the given size. line may be nil.
-func pgPool(tb testing.TB, s *pgserver.Server, conns int, line *pgtest.Line) *sql.DB {
+// connector returns a connector to a server. line may be nil.
+func connector(tb testing.TB, s *pgserver.Server, line *pgtest.Line) driver.Connector {
 	tb.Helper()
 	cfg, err := pgx.ParseConfig(s.DSN())
 	require.NoError(tb, err)
 	if line != nil {
 		cfg.DialFunc = line.Dial
 	}
-	inner := stdlib.OpenDB(*cfg)
+	return stdlib.GetConnector(*cfg)
+}
+
+// pgPool returns a pool of a server, of the given size.
+func pgPool(tb testing.TB, s *pgserver.Server, conns int, line *pgtest.Line) *sql.DB {
+	tb.Helper()
+	inner := sql.OpenDB(connector(tb, s, line))
 	inner.SetMaxOpenConns(conns)
 	inner.SetMaxIdleConns(conns)
 	return inner
@@ -107,5 +114,75 @@ func read(c conformance.Case) func(*sqlgate.Rows, error) error {
 		}
 		_, err = drain(rows, nil)
 		return err
+	}
+}
+
+// The same where the driver is called. A connection that is opened is a call of its own.
+func TestConformanceDriver(t *testing.T) { //nolint:paralleltest // it counts goroutines
+	server := pgtest.Server(t)
+	uses := map[string]func(ctx context.Context, db *sql.DB, c conformance.Case) error{
+		"query": func(ctx context.Context, db *sql.DB, c conformance.Case) error {
+			rows, err := db.QueryContext(ctx, statement(c))
+			if err != nil {
+				return err
+			}
+			for rows.Next() {
+				if c == conformance.Abandoned {
+					return nil
+				}
+			}
+			return rows.Err()
+		},
+		"exec": func(ctx context.Context, db *sql.DB, c conformance.Case) error {
+			_, err := db.ExecContext(ctx, statement(c))
+			return err
+		},
+		"tx": func(ctx context.Context, db *sql.DB, c conformance.Case) error {
+			tx, err := db.BeginTx(ctx, nil)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = tx.Rollback() }()
+			if _, err = tx.ExecContext(ctx, statement(c)); err != nil {
+				return err
+			}
+			return tx.Commit()
+		},
+	}
+	for name, use := range uses {
+		t.Run(name, func(t *testing.T) {
+			a := conformance.Adapter{
+				Skip:    map[conformance.Case]string{conformance.Panic: "nothing of the caller's runs under the permits"},
+				Figures: map[conformance.Case]conformance.Figures{},
+			}
+			if name != "query" {
+				a.Skip[conformance.Abandoned] = "the answer is taken whole"
+			}
+			if name == "tx" { // its beginning has settled it, and what follows corrects failures only
+				a.Figures[conformance.Slow] = conformance.Figures{Calls: 1}
+				a.Figures[conformance.Canceled] = conformance.Figures{Calls: 1}
+			}
+			a.Start = func(t *testing.T, p *policy.Pipeline, c conformance.Case) (func(context.Context) error, func()) {
+				t.Helper()
+				line := new(pgtest.Line)
+				own, err := sqlgate.Connector(connector(t, server, line), p, sqlgate.DriverConfig{})
+				require.NoError(t, err)
+				db := sql.OpenDB(own)
+				db.SetMaxOpenConns(5)
+				conn, err := db.Conn(t.Context()) // counted: it opens one
+				require.NoError(t, err)
+				require.NoError(t, conn.Close())
+				for _, control := range p.Controls() {
+					if control.Commander != nil {
+						control.Commander.Reset()
+					}
+				}
+				if c == conformance.Gone {
+					line.Cut(t)
+				}
+				return func(ctx context.Context) error { return use(ctx, db, c) }, func() { _ = db.Close() }
+			}
+			conformance.Run(t, a)
+		})
 	}
 }

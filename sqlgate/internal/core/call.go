@@ -63,18 +63,29 @@ func (c *Call) Settle(at *policy.Attempt, kind policy.Kind, pushback time.Durati
 
 // Judge classifies an error of an attempt that ran under ctx.
 func (g *Gate) Judge(ctx context.Context, err error) (kind policy.Kind, pushback time.Duration) {
+	return Judge{Pipeline: g.p, Classify: g.cfg.Classify}.Of(ctx, err)
+}
+
+// Judge says what errors mean to a pipeline.
+type Judge struct {
+	Pipeline *policy.Pipeline
+	Classify func(err error) policy.Kind
+}
+
+// Of classifies an error of an attempt that ran under ctx.
+func (j Judge) Of(ctx context.Context, err error) (kind policy.Kind, pushback time.Duration) {
 	if err == nil {
 		return policy.Success, 0
 	}
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return policy.Canceled, 0
 	}
-	if g.cfg.Classify != nil {
-		if k := g.cfg.Classify(err); k > policy.NotRun && k < policy.NumKinds {
+	if j.Classify != nil {
+		if k := j.Classify(err); k > policy.NotRun && k < policy.NumKinds {
 			return k, 0
 		}
 	}
-	o := g.p.Classify(ctx, err)
+	o := j.Pipeline.Classify(ctx, err)
 	if o.Kind != policy.Failure {
 		return o.Kind, o.Pushback
 	}
