@@ -57,6 +57,15 @@ func (t *tenant) Close(ctx context.Context) error {
 	return t.Workers.Close(ctx)
 }
 
+// Unused gives the share back and leaves the pool open: no pipeline was made of it.
+func (t *tenant) Unused() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed.CompareAndSwap(false, true) {
+		t.tenants--
+	}
+}
+
 // Snapshot returns the state as it is at the given time.
 func (w *Workers) Snapshot(now time.Time) policy.PolicySnapshot {
 	b := &policy.BulkheadSnapshot{

@@ -41,8 +41,9 @@ type ManagerConfig struct {
 	// Nil means none.
 	Signals []os.Signal
 
-	// Debounce is how long a source must have been quiet before Watch reloads: files
-	// are often written in steps. Zero means 200 ms.
+	// Debounce is how long a source must have been quiet before Watch reads it, and the
+	// time between two readings that must say the same before it reloads: files are often
+	// written in steps. Zero means 200 ms.
 	Debounce time.Duration
 }
 
@@ -334,7 +335,7 @@ func (m *Manager) swapLocked(ctx context.Context, settings *Settings) (Report, e
 			specs = append(specs, m.cfg.Code(d.Name)...)
 		}
 		if _, ok := reg.Get(d.Name); ok && m.owned[d.Name] {
-			u, err := reg.Prepare(d.Name, specs...) //nolint:contextcheck // what a list of policies leaves out is closed at once
+			u, err := reg.Prepare(d.Name, specs...)
 			if err != nil {
 				errs = append(errs, err)
 				continue
@@ -343,6 +344,8 @@ func (m *Manager) swapLocked(ctx context.Context, settings *Settings) (Report, e
 			if slices.ContainsFunc(u.Replacements, func(p policy.Replacement) bool { return p.Change != policy.ChangeKept }) {
 				r.Change = policy.ChangeResized
 				updates = append(updates, prepared{u, d.Name, specs})
+			} else {
+				u.Discard()
 			}
 			report.Dependencies = append(report.Dependencies, r)
 			continue
@@ -355,13 +358,16 @@ func (m *Manager) swapLocked(ctx context.Context, settings *Settings) (Report, e
 		report.Dependencies = append(report.Dependencies, DependencyReport{Name: d.Name, Change: policy.ChangeAdded})
 	}
 	if len(errs) > 0 {
+		for _, u := range updates {
+			u.update.Discard()
+		}
 		for _, name := range made { // nobody has got hold of them
 			errs = append(errs, reg.Remove(ctx, name))
 		}
 		return Report{}, errors.Join(errs...)
 	}
 	for _, u := range updates {
-		if err := m.insist(u); err != nil { //nolint:contextcheck // what is replaced is not waited for
+		if err := m.insist(u); err != nil {
 			m.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "a pipeline was not changed", slog.Any("error", err))
 		}
 	}

@@ -40,6 +40,7 @@ type Content struct {
 	Set []Setting
 
 	program *Program
+	file    bool // it is that of a file
 }
 
 // Setting is a single setting.
@@ -69,7 +70,7 @@ func (f fileSource) Read(context.Context) (Content, error) {
 	if err != nil {
 		return Content{}, fmt.Errorf("config: %w", err)
 	}
-	return Content{Name: f.path, YAML: data}, nil
+	return Content{Name: f.path, YAML: data, file: true}, nil
 }
 
 // Bytes is a YAML document that the program has at hand, as a layer of its choice, such

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,7 +29,10 @@ type Watchable interface {
 }
 
 // Watch reloads whenever a watchable source has changed or a signal of the configuration
-// arrives, until ctx ends; it then returns nil. The results are logged, and the registry is
+// arrives, until ctx ends; it then returns nil. Of a change it waits until the sources have
+// been quiet and have said the same twice, so that a file that is being written in place is
+// not taken for a shorter one; one that is empty is left alone. Sources that cannot be read it
+// asks again, until they can be. The results are logged, and the registry is
 // told of them. It blocks, and ends early only if a source cannot be watched at all.
 func (m *Manager) Watch(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
@@ -62,6 +67,7 @@ func (m *Manager) Watch(ctx context.Context) error {
 	quiet.Stop()
 	defer quiet.Stop()
 	asked := false
+	var seen *reading
 	for {
 		select {
 		case <-ctx.Done():
@@ -75,24 +81,61 @@ func (m *Manager) Watch(ctx context.Context) error {
 			quiet.Reset(0)
 		case <-quiet.C:
 			if asked {
+				asked, seen = false, nil
 				_, _ = m.Reload(ctx) // logged
-			} else {
-				m.catchUp(ctx)
+				continue
 			}
-			asked = false
+			var again time.Duration
+			if seen, again = m.catchUp(ctx, seen); again > 0 {
+				quiet.Reset(again)
+			}
 		}
 	}
 }
 
-// catchUp reloads unless the sources say what is in force already.
-func (m *Manager) catchUp(ctx context.Context) {
-	contents, errs := read(ctx, m.cfg.Sources)
+// reading is what the sources held at one time.
+type reading struct {
+	contents []content
+	errs     []error
+	reported bool // the errors were
+}
+
+func (r *reading) equal(other *reading) bool {
+	return other != nil && fmt.Sprint(r.errs) == fmt.Sprint(other.errs) && reflect.DeepEqual(r.contents, other.contents)
+}
+
+// blank reports whether a file has nothing in it: it is being written.
+func (r *reading) blank() bool {
+	return slices.ContainsFunc(r.contents, func(c content) bool { return c.file && len(bytes.TrimSpace(c.YAML)) == 0 })
+}
+
+// retryEvery is how often sources are asked again that could not be read.
+const retryEvery = 5 * time.Second
+
+// catchUp reloads when the sources have said the same twice, and it is not what is in force
+// already: a writer may be half way through. It returns what it has seen, and when to come
+// again; 0 is when something has changed.
+func (m *Manager) catchUp(ctx context.Context, seen *reading) (now *reading, again time.Duration) {
+	now = &reading{}
+	now.contents, now.errs = read(ctx, m.cfg.Sources)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(errs) == 0 && !m.refused && reflect.DeepEqual(contents, m.versions[len(m.versions)-1].contents) {
-		return
+	switch {
+	case len(now.errs) == 0 && !m.refused && reflect.DeepEqual(now.contents, m.versions[len(m.versions)-1].contents):
+		return nil, 0
+	case !now.equal(seen):
+		return now, m.cfg.Debounce
+	case len(now.errs) == 0 && now.blank():
+		return nil, 0
 	}
-	_, _ = m.applyLocked(ctx, "reload", contents, errs) // logged
+	if now.reported = seen.reported; !now.reported {
+		now.reported = true
+		_, _ = m.applyLocked(ctx, "reload", now.contents, now.errs) // logged
+	}
+	if len(now.errs) > 0 {
+		return now, max(m.cfg.Debounce, retryEvery)
+	}
+	return nil, 0
 }
 
 // recheck is how often a file is looked at where nothing was heard of it: events get lost

@@ -117,6 +117,7 @@ func New(name string, policies ...Policy) (*Pipeline, error) {
 	parts, err := p.build(policies)
 	pl, aerr := p.assemble(parts)
 	if err = errors.Join(err, aerr); err != nil {
+		discard(parts, nil)
 		return nil, err
 	}
 	for _, part := range parts {

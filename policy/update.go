@@ -71,6 +71,7 @@ type Update struct {
 	old, pl *plan
 	applies []func()
 	gone    []Closer
+	done    bool // applied or discarded
 }
 
 // Prepare makes policies ready to replace those of the pipeline, without a change to it
@@ -81,6 +82,9 @@ type Update struct {
 // same is kept, live object and all. Others go on under the new settings where they can
 // ([Reloader]). Where they cannot, a new one starts afresh. Observers and tracers stay as
 // they are, whether they are listed or not.
+//
+// An update that is not applied is to be discarded ([Update.Discard]): it has made policies
+// that are not in use yet. On an error there is nothing to be discarded.
 func (p *Pipeline) Prepare(policies ...Policy) (*Update, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -94,6 +98,7 @@ func (p *Pipeline) Prepare(policies ...Policy) (*Update, error) {
 	}
 	pl, aerr := p.assemble(parts)
 	if err = errors.Join(err, aerr); err != nil {
+		discard(parts, p.heldLocked())
 		return nil, err
 	}
 	u.pl = pl
@@ -106,14 +111,16 @@ func (p *Pipeline) Prepare(policies ...Policy) (*Update, error) {
 // have entered leave through the policies that they entered, and calls that have begun
 // end under them. What is replaced is closed by the next update or with the pipeline, so
 // that no call is refused for having been on its way to it; functions that then still run
-// on a pool end by themselves. The only error is [ErrStale].
+// on a pool end by themselves. The only error is [ErrStale]; there is nothing to be discarded
+// then.
 func (u *Update) Apply() error {
 	p := u.pipe
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed || p.plan.Load() != u.old {
-		return fmt.Errorf("%s: %w", p.name, ErrStale)
+	if p.closed || p.plan.Load() != u.old || u.done {
+		return u.staleLocked()
 	}
+	u.done = true
 	for _, apply := range u.applies {
 		apply()
 	}
@@ -141,6 +148,8 @@ func (u *Update) Apply() error {
 }
 
 // closeNow closes c, and does not wait for what it still runs.
+//
+//nolint:contextcheck,nolintlint // whoever calls it has nothing to wait for; found by linters of other packages only
 func closeNow(c Closer) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -168,7 +177,7 @@ func (p *Part) live() any {
 // goOn puts the live object of an earlier part into this one. What was made for this one
 // is closed, since nobody will use it.
 func (p *Part) goOn(old *Part) {
-	if c, ok := p.live().(Closer); ok && !same(c, old.live()) && !same(c, p.spec) {
+	if c, ok := p.live().(Closer); ok && !same(c, old.live()) && p.made(c) {
 		closeNow(c)
 	}
 	p.Gate, p.Runner, p.Retry, p.Calls, p.Hedge, p.Budget = old.Gate, old.Runner, old.Retry, old.Calls, old.Hedge, old.Budget

@@ -337,6 +337,77 @@ func TestUpdateClosesWhatItDoesNotNeed(t *testing.T) {
 	assert.Zero(t, m.Open.Load())
 }
 
+// What an update that is not applied has made does not stay open, whatever became of it.
+func TestUpdateDiscarded(t *testing.T) {
+	t.Parallel()
+	m := made{Limit: 1, Open: new(atomic.Int32)}
+	live := &sized{gate: &gate{name: "live"}}
+	p, err := policy.New("dep", m, wrapper{live})
+	require.NoError(t, err)
+	named := func(name string) policy.Policy { return renamed{m, name} }
+
+	_, err = policy.New("dep", m, spec{Bad: true})
+	require.Error(t, err)
+	_, err = p.Prepare(named("other"), wrapper{live}, spec{Bad: true})
+	require.Error(t, err)
+	assert.Equal(t, int32(1), m.Open.Load(), "of those that failed")
+
+	u := prepared(t, p, named("other"), wrapper{live})
+	assert.Equal(t, int32(2), m.Open.Load())
+	u.Discard()
+	u.Discard()
+	assert.Equal(t, int32(1), m.Open.Load())
+	require.ErrorIs(t, u.Apply(), policy.ErrStale)
+
+	stale, good := prepared(t, p, named("other")), prepared(t, p, named("next"))
+	require.NoError(t, good.Apply())
+	require.ErrorIs(t, stale.Apply(), policy.ErrStale)
+	good.Discard()
+	require.ErrorIs(t, good.Apply(), policy.ErrStale)
+	assert.Equal(t, int32(2), m.Open.Load(), "the one in use, and the one before it")
+	assert.False(t, live.closed.Load())
+	require.NoError(t, p.Close(t.Context()))
+	assert.Zero(t, m.Open.Load())
+	assert.True(t, live.closed.Load(), "it was the pipeline's")
+}
+
+// A live object is the caller's when no pipeline is made of it.
+func TestFailedNewLeavesLiveObjectsAlone(t *testing.T) {
+	t.Parallel()
+	live := &sized{gate: &gate{name: "live"}}
+	for _, handed := range []policy.Policy{wrapper{live}, &pointer{wrapper{live}}} {
+		_, err := policy.New("dep", handed, spec{Bad: true})
+		require.Error(t, err)
+		assert.False(t, live.closed.Load())
+	}
+}
+
+// pointer is a policy around another one.
+type pointer struct{ of policy.Policy }
+
+func (p *pointer) BuildPolicy() (policy.Part, error) { return p.of.BuildPolicy() }
+func (p *pointer) Unwrap() policy.Policy             { return p.of }
+
+// wrapper hands over a live object in a policy of its own.
+type wrapper struct{ live *sized }
+
+func (w wrapper) BuildPolicy() (policy.Part, error) {
+	return policy.Part{Kind: "sized", Name: w.live.name, Gate: w.live}, nil
+}
+
+// renamed is a policy under another name.
+type renamed struct {
+	policy.Policy
+
+	name string
+}
+
+func (r renamed) BuildPolicy() (policy.Part, error) {
+	part, err := r.Policy.BuildPolicy()
+	part.Name = r.name
+	return part, err
+}
+
 // An update leaves the number of a derived pipeline alone.
 func TestUpdateOfADerivedPipeline(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,98 @@
+package policy
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+)
+
+// Discard closes what Prepare has made for an update that is not to be applied: workers,
+// connections, watchers. What goes on from before, and live objects that were handed over,
+// are left alone. Apply then reports [ErrStale]. After Apply it does nothing.
+func (u *Update) Discard() {
+	u.pipe.mu.Lock()
+	defer u.pipe.mu.Unlock()
+	u.discardLocked()
+}
+
+// discardLocked requires that the mutex of the pipeline is held.
+func (u *Update) discardLocked() {
+	if u.done {
+		return
+	}
+	u.done = true
+	discard(u.pl.parts, u.pipe.heldLocked())
+}
+
+// staleLocked requires that the mutex of the pipeline is held.
+func (u *Update) staleLocked() error {
+	u.discardLocked()
+	return fmt.Errorf("%s: %w", u.pipe.name, ErrStale)
+}
+
+// heldLocked returns what the pipeline itself has to close. It requires that its mutex is
+// held.
+func (p *Pipeline) heldLocked() []Closer { return slices.Concat(p.retired, p.plan.Load().closers) }
+
+// discard closes what was made for parts of which no pipeline is made after all. What is
+// held elsewhere stays.
+func discard(parts []Part, held []Closer) {
+	for i := range parts {
+		c, ok := closerOf(parts[i])
+		if !ok || slices.ContainsFunc(held, func(h Closer) bool { return same(c, h) }) {
+			continue
+		}
+		share, shared := c.(interface{ Unused() })
+		switch {
+		case shared && reflect.ValueOf(parts[i].spec).Kind() == reflect.Pointer:
+			share.Unused() // of a live object that was handed over: it stays open for others
+		case parts[i].made(c):
+			closeNow(c)
+		}
+	}
+}
+
+// made reports whether a live object was made of the spec of the part, and not handed over
+// in it.
+func (p *Part) made(live Closer) bool {
+	var spec any = p.spec
+	for {
+		if refersTo(reflect.ValueOf(spec), live) {
+			return false
+		}
+		w, ok := spec.(interface{ Unwrap() Policy })
+		if !ok {
+			return true
+		}
+		spec = w.Unwrap()
+	}
+}
+
+// refersTo reports whether a spec is a live object or has it in it. It does not follow
+// pointers: what is behind them is alive, and for others to read.
+func refersTo(v reflect.Value, live any) bool {
+	if !v.IsValid() {
+		return false
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		o := reflect.ValueOf(live)
+		return o.Kind() == reflect.Pointer && v.Type() == o.Type() && v.Pointer() == o.Pointer()
+	case reflect.Interface:
+		return refersTo(v.Elem(), live)
+	case reflect.Struct:
+		for _, f := range v.Fields() {
+			if refersTo(f, live) {
+				return true
+			}
+		}
+	case reflect.Slice, reflect.Array:
+		for i := range v.Len() {
+			if refersTo(v.Index(i), live) {
+				return true
+			}
+		}
+	default:
+	}
+	return false
+}
