@@ -142,6 +142,12 @@ dashboard-built:
 screenshots: ## Take the pictures of the docs with Chromium (about two minutes)
 	SCREENSHOTS='$(CURDIR)/docs/images' go -C dashboard/browsertest test -count=1 -run '^TestScreenshots$$' .
 
+.PHONY: pictures
+pictures: ## Draw the pictures of the docs that simulations make (some minutes)
+	@mkdir -p .tmp
+	go run ./examples/fleet -lines .tmp/fleet.json
+	go run ./tools/pictures -o docs/images .tmp/fleet.json
+
 .PHONY: fmt
 fmt: ## Format all code (gofumpt and goimports, as .golangci.yml sets them)
 	@$(call install,$(GOLANGCI),github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION))
