@@ -6,6 +6,7 @@ require (
 	github.com/breakwater-go/breakwater v0.0.0-00010101000000-000000000000
 	github.com/breakwater-go/breakwater/config v0.0.0-00010101000000-000000000000
 	github.com/breakwater-go/breakwater/config/redisconfig v0.0.0-00010101000000-000000000000
+	github.com/breakwater-go/breakwater/fallback/stale v0.0.0-00010101000000-000000000000
 	github.com/stretchr/testify v1.12.1
 )
 
@@ -20,6 +21,7 @@ require (
 	github.com/influxdata/tdigest v0.0.1 // indirect
 	github.com/knadh/koanf/maps v0.1.2 // indirect
 	github.com/knadh/koanf/v2 v2.4.1 // indirect
+	github.com/maypok86/otter/v2 v2.4.0 // indirect
 	github.com/mitchellh/copystructure v1.2.0 // indirect
 	github.com/mitchellh/reflectwalk v1.0.2 // indirect
 	github.com/redis/go-redis/v9 v9.23.0 // indirect
@@ -35,3 +37,5 @@ replace github.com/breakwater-go/breakwater/config => ../../config
 replace github.com/breakwater-go/breakwater/config/redisconfig => ../../config/redisconfig
 
 replace github.com/breakwater-go/breakwater/ratelimit/redislimit => ../../ratelimit/redislimit
+
+replace github.com/breakwater-go/breakwater/fallback/stale => ../../fallback/stale

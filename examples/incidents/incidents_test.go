@@ -17,7 +17,7 @@ func TestFind(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "captcha", i.Name)
 	_, err = incidents.Find("capcha")
-	assert.ErrorContains(t, err, `no incident "capcha": there are ["captcha"`)
+	assert.ErrorContains(t, err, `no incident "capcha": there are ["aggregator"`)
 }
 
 // The figures themselves are asserted by the tests of each incident, and the summary of all

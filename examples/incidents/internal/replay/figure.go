@@ -96,6 +96,9 @@ func show[T Number](v T) string {
 		return showDuration(d)
 	}
 	x := float64(v)
+	if math.Abs(x) >= 1000 {
+		x = math.Round(x)
+	}
 	if x == math.Trunc(x) && math.Abs(x) < 1e15 {
 		return thousands(int64(x))
 	}
