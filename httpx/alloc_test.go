@@ -29,6 +29,11 @@ func TestAllocSuccess(t *testing.T) {
 	assert.LessOrEqual(t, cost(withoutBody), 1.0, "no body")
 	assert.LessOrEqual(t, cost(withBody), 5.0, "body")
 	assert.LessOrEqual(t, cost(withoutBody, policy.Timeouts{Attempt: time.Hour}), 2.0, "attempt timeout: its context")
+
+	req := get(t.Context(), t, "http://server.test")
+	bare := testing.AllocsPerRun(1000, func() { send(withBody, req) })
+	rt := httpx.Transport(five(t), withBody)
+	assert.LessOrEqual(t, testing.AllocsPerRun(1000, func() { send(rt, req) })-bare, 5.0, "a policy of each kind costs no more")
 }
 
 // What the bounds of a body cost beyond it: a note, and a timer and its function for each.

@@ -6,12 +6,15 @@ import (
 	"io"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/breakwater-go/breakwater/breaker"
 	"github.com/breakwater-go/breakwater/bulkhead"
+	"github.com/breakwater-go/breakwater/fallback"
 	"github.com/breakwater-go/breakwater/httpx"
 	"github.com/breakwater-go/breakwater/internal/memhttp"
 	"github.com/breakwater-go/breakwater/policy"
+	"github.com/breakwater-go/breakwater/ratelimit"
 	"github.com/breakwater-go/breakwater/retry"
 )
 
@@ -45,6 +48,14 @@ func usual(tb testing.TB) *policy.Pipeline {
 	return pipe(tb, retry.Config{}, bulkhead.Semaphore{}, breaker.Config{})
 }
 
+// five holds one policy of each kind.
+func five(tb testing.TB, more ...policy.Policy) *policy.Pipeline {
+	tb.Helper()
+	answer := fallback.Value(&withoutBody.resp)
+	return pipe(tb, append(more, answer, retry.Config{}, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1e9)},
+		bulkhead.Semaphore{}, breaker.Config{})...)
+}
+
 // send sends a request and ends its response.
 func send(rt http.RoundTripper, req *http.Request) {
 	resp, err := rt.RoundTrip(req)
@@ -63,6 +74,9 @@ func BenchmarkRoundTrip(b *testing.B) {
 		{"bare/body", withBody},
 		{"usual/no-body", httpx.Transport(usual(b), withoutBody)},
 		{"usual/body", httpx.Transport(usual(b), withBody)},
+		{"five/no-body", httpx.Transport(five(b), withoutBody)},
+		{"five/body", httpx.Transport(five(b), withBody)},
+		{"five-timeout/body", httpx.Transport(five(b, policy.Timeouts{Attempt: time.Second}), withBody)},
 	} {
 		b.Run(bc.name, func(b *testing.B) {
 			req := get(b.Context(), b, "http://server.test")
