@@ -51,7 +51,7 @@ func usual(tb testing.TB) *policy.Pipeline {
 // five holds one policy of each kind.
 func five(tb testing.TB, more ...policy.Policy) *policy.Pipeline {
 	tb.Helper()
-	answer := fallback.Value(&withoutBody.resp)
+	answer := fallback.Value(&withoutBody.resp) //nolint:bodyclose // there is none
 	return pipe(tb, append(more, answer, retry.Config{}, ratelimit.TokenBucket{Rate: ratelimit.PerSecond(1e9)},
 		bulkhead.Semaphore{}, breaker.Config{})...)
 }
