@@ -19,7 +19,7 @@ import (
 // could not be read. Nothing is made of the settings yet.
 func Load(ctx context.Context, sources ...Source) (*Settings, error) {
 	list, errs := read(ctx, sources)
-	return settingsOf(list, errs)
+	return settingsOf(list, errs, nil)
 }
 
 // content is what a source held when it was read.
@@ -41,8 +41,8 @@ func read(ctx context.Context, sources []Source) (list []content, errs []error) 
 	return list, errs
 }
 
-// settingsOf lays what was read over each other.
-func settingsOf(list []content, errs []error) (*Settings, error) {
+// settingsOf lays what was read over each other. Budgets that are there from before go on.
+func settingsOf(list []content, errs []error, before []SharedBudget) (*Settings, error) {
 	d := &decoder{words: vocabularyOf(list), errs: slices.Clone(errs)}
 	var low *node
 	var set []layered
@@ -73,7 +73,7 @@ func settingsOf(list []content, errs []error) (*Settings, error) {
 	if low == nil {
 		low = newMapping(Origin{})
 	}
-	s := d.settings(low, d.overrides(low, set))
+	s := d.settings(low, d.overrides(low, set), before)
 	if len(d.errs) > 0 {
 		return nil, errors.Join(inOrder(d.errs)...)
 	}
@@ -137,8 +137,20 @@ func (d *decoder) overrides(low *node, set []layered) *node {
 	deps := newMapping(Origin{})
 	root.set(keyDependencies, Origin{}, deps)
 	for _, s := range set {
-		dep, rest, ok := d.find(s, s.Path, "dependency", low.field(keyDependencies).names0())
+		known := low.field(keyDependencies).names0()
+		budgets := low.field(keyBudgets)
+		if budgets != nil && !slices.Contains(known, keyBudgets) {
+			known = append(slices.Clone(known), keyBudgets)
+		}
+		dep, rest, ok := d.find(s, s.Path, "dependency", known)
 		if !ok {
+			continue
+		}
+		if dep == keyBudgets && low.field(keyDependencies).field(dep) == nil {
+			name, rest, ok := d.find(s, rest, "budget", budgets.names0())
+			if ok {
+				d.place(s, root.child(keyBudgets, s.at).child(name, s.at), budgetType, rest, "setting of "+join(dep, name))
+			}
 			continue
 		}
 		scratch := &decoder{words: d.words} // faults of the outline are reported elsewhere

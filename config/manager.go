@@ -115,6 +115,9 @@ type Report struct {
 	// Dependencies are those that there are now or were before, in the order of their
 	// names.
 	Dependencies []DependencyReport
+
+	// Budgets are the shared budgets, in the order of their names.
+	Budgets []policy.Replacement
 }
 
 // DependencyReport says what a reload did with a dependency.
@@ -126,13 +129,19 @@ type DependencyReport struct {
 
 // Changed reports whether anything is different from before.
 func (r Report) Changed() bool {
-	return slices.ContainsFunc(r.Dependencies, func(d DependencyReport) bool { return d.Change != policy.ChangeKept })
+	return slices.ContainsFunc(r.Dependencies, func(d DependencyReport) bool { return d.Change != policy.ChangeKept }) ||
+		slices.ContainsFunc(r.Budgets, func(b policy.Replacement) bool { return b.Change != policy.ChangeKept })
 }
 
-// String has a line for each dependency that has changed, with what became of its
-// policies.
+// String has a line for each budget and dependency that has changed, with what became of
+// its policies.
 func (r Report) String() string {
 	var lines []string
+	for _, b := range r.Budgets {
+		if b.Change != policy.ChangeKept {
+			lines = append(lines, "budget "+b.String())
+		}
+	}
 	for _, d := range r.Dependencies {
 		switch d.Change {
 		case policy.ChangeKept:
@@ -276,7 +285,7 @@ func (m *Manager) applyLocked(ctx context.Context, why string, contents []conten
 	for _, h := range m.hand {
 		hand = append(hand, h.Setting)
 	}
-	settings, err := settingsOf(append(slices.Clip(contents), content{Content{Set: hand}, LayerHand}), errs)
+	settings, err := settingsOf(append(slices.Clip(contents), content{Content{Set: hand}, LayerHand}), errs, m.budgetsLocked())
 	var report Report
 	if err == nil {
 		report, err = m.swapLocked(ctx, settings)
@@ -298,10 +307,24 @@ func (m *Manager) applyLocked(ctx context.Context, why string, contents []conten
 	return report, nil
 }
 
+// budgetsLocked returns the shared budgets in force.
+func (m *Manager) budgetsLocked() []SharedBudget {
+	if len(m.versions) == 0 {
+		return nil
+	}
+	return m.versions[len(m.versions)-1].Settings.Budgets
+}
+
 func (m *Manager) logLocked(ctx context.Context, why string, settings *Settings, report Report) {
 	m.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "configuration in force",
 		slog.Int("version", m.number), slog.String("why", why), slog.Int("dependencies", len(settings.Dependencies)), slog.String("changes", report.String()))
 	if m.number == 1 {
+		for _, b := range settings.Budgets {
+			for _, v := range b.Values {
+				m.cfg.Logger.LogAttrs(ctx, slog.LevelInfo, "setting", slog.String("path", join(join(keyBudgets, b.Name), v.Path)),
+					slog.String("value", v.Text), slog.String("layer", v.Origin.Layer.String()), slog.String("origin", v.Origin.String()))
+			}
+		}
 		for _, d := range settings.Dependencies {
 			for _, p := range d.Policies {
 				for _, v := range p.Values {
@@ -365,6 +388,12 @@ func (m *Manager) swapLocked(ctx context.Context, settings *Settings) (Report, e
 			errs = append(errs, reg.Remove(ctx, name))
 		}
 		return Report{}, errors.Join(errs...)
+	}
+	report.Budgets = budgetReport(m.budgetsLocked(), settings.Budgets)
+	for _, b := range settings.Budgets {
+		if b.apply != nil {
+			b.apply()
+		}
 	}
 	for _, u := range updates {
 		if err := m.insist(u); err != nil {
@@ -432,6 +461,13 @@ func Diff(before, after *Settings) []Difference {
 // settingsByPath lists all settings by their paths.
 func settingsByPath(s *Settings) map[string]string {
 	all := map[string]string{}
+	for _, b := range s.Budgets {
+		path := join(keyBudgets, b.Name)
+		all[path] = "budget"
+		for _, v := range b.Values {
+			all[join(path, v.Path)] = v.Text
+		}
+	}
 	for _, d := range s.Dependencies {
 		for _, p := range d.Policies {
 			path := join(d.Name, p.Name)

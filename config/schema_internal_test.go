@@ -36,7 +36,7 @@ func oneOf(list ...*jsonschema.Schema) *jsonschema.Schema { return &jsonschema.S
 func schemaOf(t *testing.T, r *jsonschema.Reflector, typ reflect.Type) *jsonschema.Schema {
 	t.Helper()
 	if typ == budgetType {
-		list := []*jsonschema.Schema{textOf("string", specialWords, "")}
+		list := []*jsonschema.Schema{textOf("string", "", "none, or the name of one of "+keyBudgets)}
 		for _, b := range budgets {
 			list = append(list, inline(t, r, b))
 		}
@@ -139,7 +139,12 @@ func makeSchema(t *testing.T) []byte {
 		keyFacts, facts,
 		keyPolicies, list,
 	), &jsonschema.Schema{Type: "null"})
+	var shared []*jsonschema.Schema
+	for _, b := range budgets {
+		shared = append(shared, inline(t, r, b))
+	}
 	root := objectOf("Policies of dependencies.",
+		keyBudgets, mapOf("Budgets that retries and hedges of several dependencies are paid from, by name.", oneOf(append(shared, &jsonschema.Schema{Type: "null"})...)),
 		keyDefaults, defaults,
 		keyTemplates, mapOf("What dependencies may be like, by name.", &jsonschema.Schema{Ref: "#/$defs/dependency"}),
 		keyDependencies, mapOf("The dependencies, by name.", &jsonschema.Schema{Ref: "#/$defs/dependency"}),

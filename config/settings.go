@@ -16,6 +16,10 @@ type Settings struct {
 	// Dependencies are in the order in which they were first named.
 	Dependencies []Dependency
 
+	// Budgets are those of the section budgets, in the order in which they were first
+	// named.
+	Budgets []SharedBudget
+
 	waivers []waiver
 }
 
@@ -75,6 +79,7 @@ func (d Dependency) Specs() []policy.Policy {
 
 // Keys of the file.
 const (
+	keyBudgets      = "budgets"
 	keyDefaults     = "defaults"
 	keyTemplates    = "templates"
 	keyDependencies = "dependencies"
@@ -93,7 +98,7 @@ const (
 // into a mapping from instance names to settings, so that other layers can reach them.
 func (d *decoder) normal(n *node) *node {
 	out := newMapping(n.origin)
-	known := []string{keyDefaults, keyTemplates, keyDependencies}
+	known := []string{keyBudgets, keyDefaults, keyTemplates, keyDependencies}
 	for _, key := range n.keys {
 		v := n.fields[key]
 		if !slices.Contains(known, key) {
@@ -109,6 +114,8 @@ func (d *decoder) normal(n *node) *node {
 		section := newMapping(v.origin)
 		for _, name := range v.keys {
 			switch key {
+			case keyBudgets:
+				section.set(name, v.names[name], v.fields[name])
 			case keyDefaults:
 				if _, ok := d.words.kindNamed(name); !ok {
 					d.fail(v.names[name], join(key, name), "%s", unknown("kind of policy", name, d.words.kindNames()))
@@ -272,8 +279,8 @@ func (d *decoder) make(kind kindOf, v reflect.Value, settings *node, path string
 
 // settings makes the effective settings of the merged trees: files and what is below
 // them, and what is above them, which can only change what is there.
-func (d *decoder) settings(low, high *node) *Settings {
-	s := &Settings{}
+func (d *decoder) settings(low, high *node, before []SharedBudget) *Settings {
+	s := &Settings{Budgets: d.budgets(over(low.field(keyBudgets), high.field(keyBudgets)), before)}
 	defaults, templates := low.field(keyDefaults), low.field(keyTemplates)
 	deps := low.field(keyDependencies)
 	if deps == nil {

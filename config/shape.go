@@ -49,7 +49,7 @@ func shapeOf(t reflect.Type, descriptions map[string]string, path string) object
 	switch {
 	case s != nil:
 	case t == budgetType:
-		list := []any{text(specialWords)}
+		list := []any{object{"type": "string", "description": "none, or the name of one of " + keyBudgets}}
 		for _, b := range budgets {
 			list = append(list, shapeOf(b, descriptions, path))
 		}

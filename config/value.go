@@ -24,7 +24,8 @@ var (
 // decoder fills settings from nodes, and collects what is wrong with them.
 type decoder struct {
 	words      *vocabulary
-	dependency string // that is being read
+	shared     map[string]retry.BudgetSource // by name; nil for one with faults
+	dependency string                        // that is being read
 	errs       []error
 }
 

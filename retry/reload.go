@@ -59,6 +59,19 @@ func reloadBudget(old BudgetSource, live LiveBudget, next BudgetSource) (source 
 	return source, turn, err
 }
 
+// ReloadBudget looks at a config in place of the one that a live budget was made of, and
+// changes nothing yet: apply does, and what the budget has counted stays. The error says what
+// is wrong with the config, or that it is one of a budget of another kind.
+func ReloadBudget(b LiveBudget, next BudgetSource) (apply func(), err error) {
+	source := direct(next)
+	if v, ok := source.(interface{ Validate() error }); ok {
+		if err := v.Validate(); err != nil {
+			return nil, err
+		}
+	}
+	return b.reload(source)
+}
+
 // Reload implements [policy.Reloader]: the hedger goes on under another Hedge, with what
 // its budget has counted and, unless Window has changed, the durations it knows. Its
 // budget can be changed as that of a [Retrier] can.

@@ -98,6 +98,14 @@ func (c showCommand) Run(ctx context.Context, out output) error {
 		return err
 	}
 	w := tabwriter.NewWriter(out.Out, 0, 4, 2, ' ', 0)
+	for _, b := range settings.Budgets {
+		if len(b.Values) == 0 {
+			fmt.Fprintf(w, "budgets.%s\t(defaults)\t%s\t%s\n", b.Name, b.Origin.Layer, b.Origin)
+		}
+		for _, v := range b.Values {
+			fmt.Fprintf(w, "budgets.%s.%s\t%s\t%s\t%s\n", b.Name, v.Path, v.Text, v.Origin.Layer, v.Origin)
+		}
+	}
 	for _, d := range settings.Dependencies {
 		for _, p := range d.Policies {
 			if len(p.Values) == 0 {
