@@ -15,7 +15,7 @@ import (
 type Conn struct {
 	conn    *sql.Conn
 	db      *DB
-	session *session
+	session *core.Session
 	cleanup runtime.Cleanup
 }
 
@@ -48,8 +48,8 @@ func connAttempt(ctx context.Context, o op, at *policy.Attempt) (*Conn, error) {
 	}
 	held = true
 	l := gate.Hold(ctx, at, "conn", false, conn.Close) // the context is for taking it only
-	c := &Conn{conn: conn, db: o.db, session: &session{gate: gate, ctx: context.Background(), lease: l}}
-	c.session.owner = c
+	c := &Conn{conn: conn, db: o.db, session: &core.Session{Gate: gate, Ctx: context.Background(), Lease: l}}
+	c.session.Owner = c
 	c.cleanup = runtime.AddCleanup(c, (*core.Lease).Abandon, l)
 	return c, nil
 }
@@ -65,7 +65,7 @@ func (c *Conn) Close() error {
 	defer runtime.KeepAlive(c)
 	err := c.conn.Close()
 	c.cleanup.Stop()
-	c.session.lease.End(nil)
+	c.session.Lease.End(nil)
 	return err
 }
 
@@ -74,7 +74,7 @@ func (c *Conn) PingContext(ctx context.Context) error {
 	defer runtime.KeepAlive(c)
 	began := time.Now()
 	err := c.conn.PingContext(ctx)
-	c.session.done(began, err)
+	c.session.Done(began, err)
 	return err
 }
 
@@ -83,7 +83,7 @@ func (c *Conn) ExecContext(ctx context.Context, query string, args ...any) (sql.
 	defer runtime.KeepAlive(c)
 	began := time.Now()
 	res, err := c.conn.ExecContext(ctx, query, args...)
-	c.session.done(began, err)
+	c.session.Done(began, err)
 	return res, err
 }
 
@@ -92,7 +92,7 @@ func (c *Conn) QueryContext(ctx context.Context, query string, args ...any) (*Ro
 	defer runtime.KeepAlive(c)
 	began := time.Now()
 	rows, err := c.conn.QueryContext(ctx, query, args...) //nolint:sqlclosecheck // by who gets it
-	return c.session.rows(began, rows, err)
+	return sessionRows(c.session, began, rows, err)
 }
 
 // QueryRowContext is [DB.QueryRowContext] on the connection.
@@ -105,7 +105,7 @@ func (c *Conn) PrepareContext(ctx context.Context, query string) (*Stmt, error) 
 	defer runtime.KeepAlive(c)
 	began := time.Now()
 	s, err := c.conn.PrepareContext(ctx, query)
-	c.session.done(began, err)
+	c.session.Done(began, err)
 	if err != nil {
 		return nil, err
 	}
@@ -117,11 +117,11 @@ func (c *Conn) BeginTx(ctx context.Context, opts *sql.TxOptions) (*Tx, error) {
 	defer runtime.KeepAlive(c)
 	began := time.Now()
 	tx, err := c.conn.BeginTx(ctx, opts)
-	c.session.done(began, err)
+	c.session.Done(began, err)
 	if err != nil {
 		return nil, err
 	}
-	return &Tx{tx: tx, db: c.db, session: &session{gate: c.session.gate, ctx: ctx, lease: c.session.lease, owner: c}, nested: true}, nil
+	return &Tx{tx: tx, db: c.db, session: &core.Session{Gate: c.session.Gate, Ctx: ctx, Lease: c.session.Lease, Owner: c}, nested: true}, nil
 }
 
 // Raw runs f with the driver's connection, see [sql.Conn.Raw].
@@ -129,6 +129,6 @@ func (c *Conn) Raw(f func(driverConn any) error) error {
 	defer runtime.KeepAlive(c)
 	began := time.Now()
 	err := c.conn.Raw(f)
-	c.session.done(began, err)
+	c.session.Done(began, err)
 	return err
 }

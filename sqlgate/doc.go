@@ -34,5 +34,5 @@
 //
 // [Connector] and [Driver] guard each statement where the driver is called, for programs that
 // cannot change the type: an ORM, generated code. There the wait for a connection is not
-// seen.
+// seen. pgx by itself, without database/sql, is in package pgxgate.
 package sqlgate

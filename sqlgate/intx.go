@@ -45,22 +45,18 @@ func txAttempt(ctx context.Context, t transaction, at *policy.Attempt) (struct{}
 		return struct{}{}, err
 	}
 	defer gate.Give()
-	s := &session{gate: gate, ctx: ctx}
+	s := &core.Session{Gate: gate, Ctx: ctx}
 	began := time.Now()
 	sent, err := t.run(ctx, s)
-	at.Paused(time.Since(began) - time.Duration(s.busy.Load()))
-	at.Judging()
-	if err != nil {
-		t.failed(ctx, at, s, sent, err)
-	}
+	s.Ended(ctx, t.call, at, began, sent, err)
 	return struct{}{}, err
 }
 
 // run makes one attempt; sent says that it came to Commit.
-func (t transaction) run(ctx context.Context, s *session) (sent bool, err error) {
+func (t transaction) run(ctx context.Context, s *core.Session) (sent bool, err error) {
 	began := time.Now()
 	tx, err := t.db.db.BeginTx(ctx, t.opts)
-	s.done(began, err)
+	s.Done(began, err)
 	if err != nil {
 		return false, err
 	}
@@ -76,39 +72,13 @@ func (t transaction) run(ctx context.Context, s *session) (sent bool, err error)
 	began = time.Now()
 	if err != nil {
 		rollback := tx.Rollback()
-		s.done(began, nil)
+		s.Done(began, nil)
 		if rollback != nil && !errors.Is(rollback, sql.ErrTxDone) {
-			s.note(rollback)
+			s.Note(rollback)
 		}
 		return false, err
 	}
 	err = tx.Commit()
-	s.done(began, err)
+	s.Done(began, err)
 	return true, err
-}
-
-// failed classifies a transaction that was not made.
-func (t transaction) failed(ctx context.Context, at *policy.Attempt, s *session, sent bool, err error) {
-	kind, pushback := t.db.gate.Judge(ctx, err)
-	contended := core.IsContention(err)
-	switch worst := policy.Kind(s.worst.Load()); { //nolint:gosec // it came from one
-	case ctx.Err() != nil || sent:
-	case worst != policy.NotRun:
-		// What a statement said counts, whatever fn has made of it.
-		if kind != worst {
-			kind, pushback = worst, 0
-		}
-		contended = contended || s.contended.Load()
-	case kind == policy.Failure || kind == policy.Timeout || kind == policy.NotRun || kind == policy.Canceled:
-		// No statement failed, so this is about something else that fn has done. The
-		// database was reached, and answered.
-		kind, pushback = policy.Permanent, 0
-	}
-	if kind == policy.NotRun {
-		kind = policy.Permanent
-	}
-	if contended && pushback == 0 {
-		pushback = time.Microsecond // see core.Call.Failed
-	}
-	t.call.Settle(at, kind, pushback, t.call.Again || !sent || core.WasAnswered(err))
 }

@@ -42,7 +42,7 @@ func TestPostgresErrors(t *testing.T) {
 	t.Parallel()
 	p := pipe(t)
 	db := pgOpen(t, pgtest.Server(t), 3, p, sqlgate.Config{})
-	mustExec(t, db, "CREATE TABLE errs (id int PRIMARY KEY)", "INSERT INTO errs VALUES (1)")
+	mustExec(t, db, "DROP TABLE IF EXISTS errs", "CREATE TABLE errs (id int PRIMARY KEY)", "INSERT INTO errs VALUES (1)")
 	tests := []struct {
 		name, query string
 		args        []any
@@ -112,7 +112,7 @@ func TestPostgresDeadlock(t *testing.T) {
 	t.Parallel()
 	p := pipe(t, retry.Config{MaxAttempts: 5, BaseDelay: time.Millisecond, Budget: retry.NoBudget{}})
 	db := pgOpen(t, pgtest.Server(t), 2, p, sqlgate.Config{})
-	mustExec(t, db, "CREATE TABLE accounts (id int PRIMARY KEY, sum int)", "INSERT INTO accounts VALUES (1, 100), (2, 100)")
+	mustExec(t, db, "DROP TABLE IF EXISTS accounts", "CREATE TABLE accounts (id int PRIMARY KEY, sum int)", "INSERT INTO accounts VALUES (1, 100), (2, 100)")
 	var met sync.WaitGroup // the first time, each has its first row before it asks for the second
 	met.Add(2)
 	move := func(from, to int) error {
@@ -146,7 +146,7 @@ func TestPostgresSerializationFailure(t *testing.T) {
 	t.Parallel()
 	p := pipe(t, retry.Config{MaxAttempts: 100, BaseDelay: time.Millisecond, MaxDelay: 20 * time.Millisecond, Budget: retry.NoBudget{}})
 	db := pgOpen(t, pgtest.Server(t), 4, p, sqlgate.Config{MaxWait: time.Minute, MaxWaiters: 100})
-	mustExec(t, db, "CREATE TABLE counter (n int)", "INSERT INTO counter VALUES (0)")
+	mustExec(t, db, "DROP TABLE IF EXISTS counter", "CREATE TABLE counter (n int)", "INSERT INTO counter VALUES (0)")
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {

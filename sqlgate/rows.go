@@ -17,7 +17,7 @@ var errNoFallback = errors.New("sqlgate: a fallback answered with nil")
 type Rows struct {
 	rows    *sql.Rows
 	lease   *core.Lease // nil for rows of a session, which holds it
-	session *session
+	session *core.Session
 	cleanup runtime.Cleanup
 }
 
@@ -90,7 +90,7 @@ func (r *Rows) ColumnTypes() ([]*sql.ColumnType, error) {
 
 func (r *Rows) end() {
 	if r.lease == nil {
-		r.session.note(r.rows.Err())
+		r.session.Note(r.rows.Err())
 		return
 	}
 	r.cleanup.Stop()

@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"time"
+
+	"github.com/breakwater-go/breakwater/sqlgate/internal/core"
 )
 
 // Stmt is a prepared statement, see [sql.Stmt]. One of a [DB] is a call each time it is run.
@@ -12,7 +14,7 @@ type Stmt struct {
 	stmt    *sql.Stmt
 	db      *DB
 	text    string
-	session *session // nil for one of a DB
+	session *core.Session // nil for one of a DB
 }
 
 // Close ends the statement.
@@ -25,7 +27,7 @@ func (s *Stmt) ExecContext(ctx context.Context, args ...any) (sql.Result, error)
 	}
 	began := time.Now()
 	res, err := s.stmt.ExecContext(ctx, args...)
-	s.session.done(began, err)
+	s.session.Done(began, err)
 	return res, err
 }
 
@@ -36,7 +38,7 @@ func (s *Stmt) QueryContext(ctx context.Context, args ...any) (*Rows, error) {
 	}
 	began := time.Now()
 	rows, err := s.stmt.QueryContext(ctx, args...) //nolint:sqlclosecheck // by who gets it
-	return s.session.rows(began, rows, err)
+	return sessionRows(s.session, began, rows, err)
 }
 
 // QueryRowContext is [DB.QueryRowContext] for the statement.

@@ -20,7 +20,7 @@ import (
 type Tx struct {
 	tx      *sql.Tx
 	db      *DB
-	session *session
+	session *core.Session
 	nested  bool // the session is another's
 	cleanup runtime.Cleanup
 }
@@ -58,8 +58,8 @@ func beginAttempt(ctx context.Context, o op, at *policy.Attempt) (*Tx, error) {
 	}
 	held = true
 	l := gate.Hold(ctx, at, "tx", true, tx.Rollback)
-	t := &Tx{tx: tx, db: o.db, session: &session{gate: gate, ctx: ctx, lease: l}}
-	t.session.owner = t
+	t := &Tx{tx: tx, db: o.db, session: &core.Session{Gate: gate, Ctx: ctx, Lease: l}}
+	t.session.Owner = t
 	t.cleanup = runtime.AddCleanup(t, (*core.Lease).Abandon, l)
 	return t, nil
 }
@@ -86,10 +86,10 @@ func (t *Tx) Rollback() error {
 func (t *Tx) end(f func() error) error {
 	began := time.Now()
 	err := f()
-	t.session.done(began, err)
-	if t.session.lease != nil && !t.nested {
+	t.session.Done(began, err)
+	if t.session.Lease != nil && !t.nested {
 		t.cleanup.Stop()
-		t.session.lease.End(nil)
+		t.session.Lease.End(nil)
 	}
 	return err
 }
@@ -99,7 +99,7 @@ func (t *Tx) ExecContext(ctx context.Context, query string, args ...any) (sql.Re
 	defer runtime.KeepAlive(t)
 	began := time.Now()
 	res, err := t.tx.ExecContext(ctx, query, args...)
-	t.session.done(began, err)
+	t.session.Done(began, err)
 	return res, err
 }
 
@@ -108,7 +108,7 @@ func (t *Tx) QueryContext(ctx context.Context, query string, args ...any) (*Rows
 	defer runtime.KeepAlive(t)
 	began := time.Now()
 	rows, err := t.tx.QueryContext(ctx, query, args...) //nolint:sqlclosecheck // by who gets it
-	return t.session.rows(began, rows, err)
+	return sessionRows(t.session, began, rows, err)
 }
 
 // QueryRowContext is [DB.QueryRowContext] within the transaction.
@@ -121,7 +121,7 @@ func (t *Tx) PrepareContext(ctx context.Context, query string) (*Stmt, error) {
 	defer runtime.KeepAlive(t)
 	began := time.Now()
 	s, err := t.tx.PrepareContext(ctx, query)
-	t.session.done(began, err)
+	t.session.Done(began, err)
 	if err != nil {
 		return nil, err
 	}

@@ -42,11 +42,17 @@ func (c *Call) Failed(ctx context.Context, at *policy.Attempt, err error) {
 	}
 	again := c.Again || DidNotRun(err)
 	if again && pushback == 0 && IsContention(err) {
-		// The database says in its own words that the same may succeed now. A retry
-		// policy awaits a throttled dependency's wish, so there is one.
-		pushback = time.Microsecond
+		pushback = wish
 	}
 	c.Settle(at, kind, pushback, again)
+}
+
+// Unrun is Failed for an attempt that had no connection to run on.
+func (c *Call) Unrun(ctx context.Context, at *policy.Attempt, err error) {
+	at.Judging()
+	if kind, pushback := c.Gate.Judge(ctx, err); kind != policy.NotRun {
+		at.SetOutcome(kind, pushback)
+	}
 }
 
 // Settle classifies an attempt that did not succeed, and says whether another may follow.

@@ -29,7 +29,7 @@ func KindOf(err error) policy.Kind {
 	if state, ok := stateOf(err); ok {
 		return kindOfState(state)
 	}
-	if numbered || isCallersFault(err) {
+	if numbered || isCallersFault(err) || IsRolledBack(err) {
 		return policy.Permanent
 	}
 	return policy.NotRun
@@ -44,6 +44,13 @@ func isCallersFault(err error) bool {
 		}
 	}
 	return false
+}
+
+// IsRolledBack reports whether a COMMIT was answered with a rollback: a statement before had
+// failed, and nobody cared. Drivers say so in words only.
+func IsRolledBack(err error) bool {
+	t := err.Error()
+	return strings.Contains(t, "commit unexpectedly resulted in rollback") || strings.Contains(t, "in a failed transaction")
 }
 
 // stateOf returns the SQLSTATE of an error.

@@ -36,6 +36,9 @@ func (g *Gate) Hold(ctx context.Context, at *policy.Attempt, what string, watch 
 	return l
 }
 
+// Cause returns why the context has ended by which the lease was watched.
+func (l *Lease) Cause() error { return l.ctx.Err() }
+
 // Note corrects the success that the attempt has been settled as, if err says that the
 // database has failed.
 func (l *Lease) Note(err error) {
