@@ -9,6 +9,8 @@
 //   - every field of a struct that users fill in is in a table of its package's
 //     reference page;
 //   - every page below docs is listed in docs/README.md;
+//   - every public package, of which there is a file in api/, has an example whose output is
+//     compared;
 //   - the table of cases names every test called TestCaseB… and no other.
 //
 // With -w it writes embedded blocks and the names of tests in place.
@@ -138,6 +140,11 @@ func run(ctx context.Context, root string, write bool) (faults []fault, summary 
 		return nil, "", err
 	}
 	faults = append(faults, checkFields(pages, fields)...)
+	more, err := checkExamples(fsys, files)
+	if err != nil {
+		return nil, "", err
+	}
+	faults = append(faults, more...)
 	if p, ok := pages[casesPage]; ok {
 		tests, err := caseTests(fsys, files)
 		if err != nil {
@@ -149,8 +156,7 @@ func run(ctx context.Context, root string, write bool) (faults []fault, summary 
 	if err != nil {
 		return nil, "", err
 	}
-	more, err := c.check(ctx, blocks)
-	if err != nil {
+	if more, err = c.check(ctx, blocks); err != nil {
 		return nil, "", err
 	}
 	faults = append(faults, more...)
