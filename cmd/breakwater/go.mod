@@ -26,6 +26,7 @@ require (
 )
 
 require (
+	github.com/breakwater-go/breakwater/fallback/stale v0.0.0-00010101000000-000000000000 // indirect
 	github.com/breakwater-go/breakwater/ratelimit/redislimit v0.0.0-00010101000000-000000000000 // indirect
 	github.com/fsnotify/fsnotify v1.9.0 // indirect
 	github.com/gdamore/encoding v1.0.1 // indirect
@@ -33,6 +34,7 @@ require (
 	github.com/knadh/koanf/maps v0.1.2 // indirect
 	github.com/knadh/koanf/v2 v2.4.1 // indirect
 	github.com/lucasb-eyer/go-colorful v1.2.0 // indirect
+	github.com/maypok86/otter/v2 v2.4.0 // indirect
 	github.com/mitchellh/copystructure v1.2.0 // indirect
 	github.com/mitchellh/reflectwalk v1.0.2 // indirect
 	github.com/redis/go-redis/v9 v9.23.0 // indirect
@@ -76,3 +78,5 @@ replace github.com/breakwater-go/breakwater/examples/incidents => ../../examples
 replace github.com/breakwater-go/breakwater/config/redisconfig => ../../config/redisconfig
 
 replace github.com/breakwater-go/breakwater/ratelimit/redislimit => ../../ratelimit/redislimit
+
+replace github.com/breakwater-go/breakwater/fallback/stale => ../../fallback/stale

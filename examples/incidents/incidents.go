@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"github.com/breakwater-go/breakwater/examples/incidents/aggregator"
+	"github.com/breakwater-go/breakwater/examples/incidents/ask"
 	"github.com/breakwater-go/breakwater/examples/incidents/captcha"
 	"github.com/breakwater-go/breakwater/examples/incidents/internal/replay"
 	"github.com/breakwater-go/breakwater/examples/incidents/ocr"
@@ -27,6 +28,7 @@ type Incident struct {
 func All() []Incident {
 	return []Incident{
 		{"aggregator", "Ten times the traffic, and all of it waited for the connections of the database.", aggregator.Replay},
+		{"ask", "Each instance counted for itself, and nothing was behind the count.", ask.Replay},
 		{"captcha", "A limiter whose callers waited took all workers of the process.", captcha.Replay},
 		{"orders", "One slow dependency took the whole service, and retries trebled its load.", orders.Replay},
 		{"ocr", "People and batches shared a quota and a line without an end, and retries went past it.", ocr.Replay},

@@ -56,6 +56,7 @@ func (s *Server) worker() bool {
 type Response struct {
 	Code int // 0 until it was written
 	Size int // of the body
+	Body string
 
 	header http.Header
 }
@@ -79,5 +80,6 @@ func (r *Response) WriteHeader(code int) {
 func (r *Response) Write(b []byte) (int, error) {
 	r.WriteHeader(http.StatusOK)
 	r.Size += len(b)
+	r.Body += string(b)
 	return len(b), nil
 }

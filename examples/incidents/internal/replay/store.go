@@ -36,10 +36,12 @@ type Store struct {
 	windows map[string]*window
 }
 
-// window is what is kept of a key.
+// window is what is kept of a key: of a fixed window when it ends and how many calls came,
+// of a sliding one when they came.
 type window struct {
 	ends  time.Time
 	count int
+	calls []time.Time
 }
 
 // NewStore returns a store that takes a time for each question.
@@ -122,8 +124,12 @@ func (l limitInStore) Take(ctx context.Context, r *sharedlimit.Request) (sharedl
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now, key := time.Now(), r.Keys[0]
-	if l.limit.Rule == redisconfig.FixedWindow {
+	switch l.limit.Rule {
+	case redisconfig.FixedWindow:
 		return l.count(now, key, r), nil
+	case redisconfig.SlidingWindow, redisconfig.SlidingLog:
+		return l.slide(now, key, r), nil
+	default: // a token bucket
 	}
 	b := l.bucket(key)
 	there := int(b.Tokens(now))
@@ -154,6 +160,27 @@ func (l limitInStore) count(now time.Time, key string, r *sharedlimit.Request) s
 	return sharedlimit.Grant{Tokens: n, Expires: left, Ends: left}
 }
 
+// slide takes from a window that ends now.
+func (l limitInStore) slide(now time.Time, key string, r *sharedlimit.Request) sharedlimit.Grant {
+	w := l.windows[key]
+	if w == nil {
+		w = new(window)
+		l.windows[key] = w
+	}
+	for len(w.calls) > 0 && now.Sub(w.calls[0]) >= l.limit.Window {
+		w.calls = w.calls[1:]
+	}
+	n := min(r.Want, l.limit.Limit-len(w.calls))
+	if n < r.Least {
+		return sharedlimit.Grant{RetryAfter: w.calls[0].Add(l.limit.Window).Sub(now)}
+	}
+	for range n {
+		w.calls = append(w.calls, now)
+	}
+	w.ends = now.Add(l.limit.Window)
+	return sharedlimit.Grant{Tokens: n, Expires: l.limit.Window}
+}
+
 // GiveBack implements [sharedlimit.Store].
 func (l limitInStore) GiveBack(ctx context.Context, r *sharedlimit.Request, n int) error {
 	if err := l.answer(ctx); err != nil {
@@ -163,6 +190,7 @@ func (l limitInStore) GiveBack(ctx context.Context, r *sharedlimit.Request, n in
 	defer l.mu.Unlock()
 	if w := l.windows[r.Keys[0]]; w != nil {
 		w.count -= n
+		w.calls = w.calls[:max(0, len(w.calls)-n)]
 	}
 	if b := l.buckets[r.Keys[0]]; b != nil {
 		b.Refund(time.Now(), n)
@@ -197,7 +225,7 @@ func (s *Store) kind(logger *slog.Logger) config.Kind {
 func (i inStore) BuildPolicy() (policy.Part, error) {
 	of := i.settings.Limits[0]
 	limit := sharedlimit.Limit{Name: of.Name, Rate: of.Rate, Burst: of.Burst}
-	if of.Rule == redisconfig.FixedWindow {
+	if of.Rule != redisconfig.TokenBucket {
 		limit.Rate, limit.Burst = ratelimit.Rate{Tokens: float64(of.Limit), Per: of.Window}, of.Limit
 	}
 	if of.Keyed {
