@@ -134,6 +134,38 @@ func TestCaseB56BodyIsClosedOnRefusal(t *testing.T) {
 	}
 }
 
+// A body is closed when something that the transport asks panics, and left to the next
+// transport where there is no pipeline.
+func TestCaseB56BodyIsClosedOnPanic(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		cfg httpx.Config
+		p   *policy.Pipeline
+	}{
+		"Choose":     {cfg: httpx.Config{Choose: httpx.ChooserFunc(func(*http.Request) *policy.Pipeline { panic(errBoom) })}},
+		"Idempotent": {cfg: httpx.Config{Idempotent: func(*http.Request) bool { panic(errBoom) }}, p: pipe(t)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := &bodies{data: []byte("body")}
+			req := b.request(t.Context(), t, http.MethodPut, "http://server.test")
+			assert.PanicsWithValue(t, errBoom, func() {
+				_, _ = transport(t, tc.cfg, tc.p, never(t)).RoundTrip(req) //nolint:bodyclose // there is none
+			})
+			b.requireClosedOnce(t)
+			assert.Zero(t, b.made[0].read.Load(), "bytes read")
+		})
+	}
+	b := &bodies{data: []byte("body")}
+	next, _ := script(200)
+	rt := transport(t, httpx.Config{Choose: httpx.ChooserFunc(func(*http.Request) *policy.Pipeline { return nil })}, nil, next)
+	resp, err := rt.RoundTrip(b.request(t.Context(), t, http.MethodPut, "http://server.test"))
+	require.NoError(t, err)
+	finish(t, resp)
+	b.requireClosedOnce(t)
+	assert.EqualValues(t, 4, b.made[0].read.Load())
+}
+
 // A budget that is used up ends the call with its response.
 func TestCaseB56ExhaustedBudget(t *testing.T) {
 	t.Parallel()

@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/breakwater-go/breakwater/breaker"
+	"github.com/breakwater-go/breakwater/bulkhead"
 	"github.com/breakwater-go/breakwater/httpx"
 	"github.com/breakwater-go/breakwater/policy"
 	"github.com/breakwater-go/breakwater/retry"
@@ -220,5 +222,69 @@ func TestHedgedRequestMayBeUsedAgain(t *testing.T) {
 			req.Header.Set("Late", "")
 			req.URL.Path += "x"
 		}
+	})
+}
+
+// Over HTTP/2 a hedge is another stream of the same connection. The loser's stream is reset,
+// its permit given back at once, and the body of the winner is read to its end.
+func TestHedgeOverSockets(t *testing.T) {
+	t.Parallel()
+	for _, proto := range protocols {
+		t.Run(proto, func(t *testing.T) {
+			t.Parallel()
+			var n atomic.Int32
+			reset := make(chan struct{}, 1)
+			next, url, conns := counted(t, proto, func(w http.ResponseWriter, r *http.Request) {
+				if n.Add(1) == 1 {
+					<-r.Context().Done()
+					reset <- struct{}{}
+					return
+				}
+				_, _ = io.WriteString(w, "begun")
+				_ = http.NewResponseController(w).Flush()
+				<-reset // the loser's end is told to the server while the winner's body is on its way
+				_, _ = w.Write(mebibyte)
+			})
+			permits, err := bulkhead.New("", bulkhead.Semaphore{Limit: 2})
+			require.NoError(t, err)
+			hedge := retry.Hedge{Delay: 20 * time.Millisecond, MaxHedges: 1, Budget: retry.NoBudget{}}
+			p := pipe(t, hedge, permits, breaker.Config{}, policy.Timeouts{Attempt: time.Minute})
+			resp, err := httpx.Transport(p, next).RoundTrip(get(t.Context(), t, url))
+			require.NoError(t, err)
+			b, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			assert.Len(t, b, 5+len(mebibyte))
+			require.NoError(t, resp.Body.Close())
+			assert.Eventually(t, func() bool { return permits.InFlight() == 0 }, 10*time.Second, time.Millisecond)
+			assert.EqualValues(t, 2, n.Load())
+			assert.EqualValues(t, 1, hedgeOf(p).Won)
+			if proto == "HTTP/2.0" {
+				assert.EqualValues(t, 1, conns.Load())
+			}
+			for _, ps := range p.Snapshot().Policies {
+				if ps.Breaker != nil {
+					assert.EqualValues(t, 1, ps.Breaker.Calls, "who lost counts as nothing")
+					assert.Zero(t, ps.Breaker.Failures)
+				}
+			}
+		})
+	}
+}
+
+// A hedge needs a permit of its own and gets none where they are all taken; the request goes
+// on without it.
+func TestHedgeNeedsAPermit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			time.Sleep(time.Second)
+			_, _ = io.WriteString(w, "late")
+		})
+		permits, err := bulkhead.New("", bulkhead.Semaphore{Limit: 1})
+		require.NoError(t, err)
+		resp, err := httpx.Transport(pipe(t, hedges(2), permits), s.Transport()).RoundTrip(get(t.Context(), t, s.URL()))
+		require.NoError(t, err)
+		assert.Equal(t, "late", finish(t, resp))
+		assert.Zero(t, permits.InFlight())
 	})
 }

@@ -65,6 +65,14 @@ func (rt *RoundTripper) transport() http.RoundTripper {
 // the last one is returned as it is, with its body open.
 func (rt *RoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	p := rt.p
+	if p == nil && rt.cfg.Choose == nil {
+		return rt.transport().RoundTrip(req)
+	}
+	x := exchange{rt: rt, p: p, req: req, caller: req}
+	if hasBody(req) {
+		x.sent = new(sent)
+		defer x.sent.closeUnused(req.Body) // also when a function of the Config panics
+	}
 	if rt.cfg.Choose != nil {
 		own, done := rt.cfg.Choose.Choose(req)
 		if done != nil {
@@ -73,20 +81,19 @@ func (rt *RoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 		if own != nil {
 			p = own
 		}
-	}
-	if p == nil {
-		return rt.transport().RoundTrip(req)
+		if p == nil {
+			if x.sent != nil {
+				x.sent.take() // next closes it
+			}
+			return rt.transport().RoundTrip(req)
+		}
+		x.p = p
 	}
 	call := rt.callOf(req)
-	x := exchange{rt: rt, p: p, req: req, caller: req}
 	if p.Hedges(*call) {
 		// An attempt that has lost may read it while the caller, who has the response,
 		// changes the original.
 		x.req = req.Clone(req.Context())
-	}
-	if hasBody(req) {
-		x.sent = new(sent)
-		defer x.sent.closeUnused(req.Body)
 	}
 	resp, err := policy.DoAttempt(req.Context(), p, call, x, attempt, rt.discard)
 	switch {
