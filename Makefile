@@ -16,7 +16,7 @@ DEBIAN_PACKAGES := chromium postgresql prometheus rabbitmq-server redis-server r
 DEBIAN_TESTS    := consume/amqpconsume dashboard/browsertest fallback/amqpdefer fallback/asynqdefer internal/pgserver otelx/grafana ratelimit/redislimit ratelimit/rls sqlgate
 
 # Modules that are never released, as directories.
-UNRELEASED := bench dashboard/browsertest e2e httpx/clienttest otelx/grafana tools
+UNRELEASED := bench dashboard/browsertest e2e examples/frameworks httpx/clienttest otelx/grafana tools
 
 FUZZTIME ?= 30s
 BENCH    ?= .

@@ -133,8 +133,13 @@ func (p *Problem) MarshalJSON() ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// retryAfterSeconds is what Retry-After says: 0 for nothing. An unknown time is a second where
-// the status invites to come back.
+// RetryAfterSeconds returns what the Retry-After header says, and false where there is none. An
+// unknown time is a second where the status invites to come back.
+func (p *Problem) RetryAfterSeconds() (seconds int64, ok bool) {
+	s := p.retryAfterSeconds()
+	return s, s > 0
+}
+
 func (p *Problem) retryAfterSeconds() int64 {
 	status := p.status()
 	switch {

@@ -33,6 +33,20 @@ func (s *Server) tellQuotas(ctx context.Context, x *served, h http.Header, re *p
 	if len(list) == 0 {
 		return
 	}
+	values := new([2]string)
+	values[0], values[1] = FormatQuotas(list)
+	h["Ratelimit-Policy"], h["Ratelimit"] = values[:1:1], values[1:]
+	if s.cfg.XRateLimit {
+		q := tightest(list, violated(re))
+		h.Set("X-Ratelimit-Limit", strconv.Itoa(q.Limit))
+		h.Set("X-Ratelimit-Remaining", strconv.Itoa(q.Remaining))
+		h.Set("X-Ratelimit-Reset", strconv.FormatInt(wholeSeconds(q.Reset), 10))
+	}
+}
+
+// FormatQuotas returns the values of the fields RateLimit-Policy and RateLimit, for servers that
+// are not made of net/http. They are empty for no quotas.
+func FormatQuotas(list []policy.Quota) (rateLimitPolicy, rateLimit string) {
 	var b strings.Builder
 	b.Grow(len(list) * 48)
 	for i, q := range list {
@@ -52,14 +66,7 @@ func (s *Server) tellQuotas(ctx context.Context, x *served, h http.Header, re *p
 		writeParam(&b, 'r', int64(q.Remaining))
 		writeParam(&b, 't', wholeSeconds(q.Reset))
 	}
-	values := &[2]string{b.String()[:split], b.String()[split:]}
-	h["Ratelimit-Policy"], h["Ratelimit"] = values[:1:1], values[1:]
-	if s.cfg.XRateLimit {
-		q := tightest(list, violated(re))
-		h.Set("X-Ratelimit-Limit", strconv.Itoa(q.Limit))
-		h.Set("X-Ratelimit-Remaining", strconv.Itoa(q.Remaining))
-		h.Set("X-Ratelimit-Reset", strconv.FormatInt(wholeSeconds(q.Reset), 10))
-	}
+	return b.String()[:split], b.String()[split:]
 }
 
 // tightest returns the quota of the limit that refused, or else that of which the smallest share

@@ -394,3 +394,37 @@ func TestServerInsideServer(t *testing.T) {
 type unwrapper struct{ http.ResponseWriter }
 
 func (u unwrapper) Unwrap() http.ResponseWriter { return u.ResponseWriter }
+
+func TestProblemOf(t *testing.T) {
+	t.Parallel()
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, c := range []struct {
+		gone   bool
+		err    error
+		status int
+		after  int64
+	}{
+		{false, refusal(policy.ReasonRate, 1500*time.Millisecond, ratelimit.ErrLimited), 429, 2},
+		{false, refusal(policy.ReasonConcurrency, 0, nil), 503, 1},
+		{false, fmt.Errorf("x: %w", refusal(policy.ReasonCost, policy.Never, nil)), 429, 0},
+		{false, errBoom, 500, 0},
+		{false, context.DeadlineExceeded, 504, 0},
+		{false, &httpx.Problem{Status: 404}, 404, 0},
+		{true, errBoom, 499, 0},
+	} {
+		ctx := t.Context()
+		if c.gone {
+			ctx = gone
+		}
+		p := httpx.ProblemOf(ctx, c.err)
+		assert.Equal(t, c.status, p.Status, "%v", c.err)
+		require.ErrorIs(t, p, c.err)
+		s, ok := p.RetryAfterSeconds()
+		assert.Equal(t, c.after, s)
+		assert.Equal(t, c.after > 0, ok)
+	}
+	assert.Nil(t, httpx.ProblemOf(t.Context(), nil))
+	assert.Equal(t, "404 Not Found: no such order: boom", (&httpx.Problem{Status: 404, Detail: "no such order", Err: errBoom}).Error())
+	assert.Equal(t, "500 Internal Server Error", (&httpx.Problem{}).Error())
+}

@@ -123,6 +123,25 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	s.answer(w, x, r, err)
 }
 
+// ProblemOf returns the answer to an error as [WriteError] gives it without a [Server], for servers
+// that are not made of net/http. Its Status is that of [StatusOf] for a refusal, and 499 where ctx
+// is canceled, the client being gone. It is nil for a nil error.
+func ProblemOf(ctx context.Context, err error) *Problem {
+	if err == nil {
+		return nil
+	}
+	var p Problem
+	if canceled(ctx) {
+		p.Status = statusClientGone
+	} else {
+		re, _ := rejected(ctx, err)
+		p, _ = unconfigured.describe(ctx, nil, err, re)
+		p.Status = p.status()
+	}
+	p.Err = err
+	return &p
+}
+
 // unconfigured answers where no server is around.
 var unconfigured = &Server{}
 
@@ -208,7 +227,7 @@ func (s *Server) problem(x *served, r *http.Request, err error, re *policy.Rejec
 	if canceled(r.Context()) {
 		return Problem{Status: statusClientGone}, nil
 	}
-	p, body := s.describe(x, r, err, re)
+	p, body := s.describe(r.Context(), x, err, re)
 	if s.cfg.Body == BodyNone {
 		return p, nil
 	}
@@ -219,16 +238,16 @@ func (s *Server) problem(x *served, r *http.Request, err error, re *policy.Rejec
 }
 
 // describe returns a problem and, if it is there already, its body.
-func (s *Server) describe(x *served, r *http.Request, err error, re *policy.RejectedError) (Problem, []byte) {
+func (s *Server) describe(ctx context.Context, x *served, err error, re *policy.RejectedError) (Problem, []byte) {
 	if bare := re != nil && err == error(re); !bare { //nolint:errorlint // a bare one has no problem in it
 		if p, ok := errors.AsType[*Problem](err); ok {
 			return *p, nil
 		}
 	}
 	if re != nil {
-		return s.refusal(r.Context(), x, re)
+		return s.refusal(ctx, x, re)
 	}
-	o := policy.Classify(r.Context(), err)
+	o := policy.Classify(ctx, err)
 	switch o.Kind { //nolint:exhaustive // the others are the default
 	case policy.Timeout:
 		return Problem{Status: http.StatusGatewayTimeout}, nil

@@ -117,11 +117,13 @@ func (x *served) judge(status int) policy.Kind {
 			return k
 		}
 	}
-	return answeredKind(status)
+	return AnswerKind(status)
 }
 
-// answeredKind judges a status as the one that has answered with it.
-func answeredKind(status int) policy.Kind {
+// AnswerKind says what an answer with the given status means to the pipeline of the server that
+// gives it: 5xx is a failure, 503 busy, 429 throttled, 501, 505 and the rest of 4xx permanent, and
+// all else a success.
+func AnswerKind(status int) policy.Kind {
 	if status == http.StatusRequestTimeout {
 		return policy.Permanent // it was the client that was slow
 	}
