@@ -20,7 +20,7 @@ func BenchmarkTake(b *testing.B) {
 		"log":     redislimit.SlidingLog{Limit: 1e5, Window: time.Second},
 	} {
 		b.Run(name, func(b *testing.B) {
-			l := limiter(b, one(client(b, s.addr), rule))
+			l := limiter(b, one(client(b, s.Addr), rule))
 			b.ReportAllocs()
 			for b.Loop() {
 				_ = l.Wait(b.Context(), 1)
@@ -31,7 +31,7 @@ func BenchmarkTake(b *testing.B) {
 
 // BenchmarkRoundTrip is what no call can do without.
 func BenchmarkRoundTrip(b *testing.B) {
-	c := client(b, startRedis(b).addr)
+	c := client(b, startRedis(b).Addr)
 	for name, script := range map[string]string{"nothing": `return {1,0,0,0}`, "time": `return redis.call('TIME')`} {
 		b.Run(name, func(b *testing.B) {
 			s := redis.NewScript(script)

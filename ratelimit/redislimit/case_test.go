@@ -33,7 +33,7 @@ func perKind(t *testing.T, window time.Duration, f func(t *testing.T, c redis.Un
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f(t, client(t, startRedis(t).addr), rule)
+			f(t, client(t, startRedis(t).Addr), rule)
 		})
 	}
 }
@@ -93,8 +93,8 @@ func TestCaseB22KeyWithoutTTL(t *testing.T) {
 	t.Run("killed connections", func(t *testing.T) {
 		t.Parallel()
 		s := startRedis(t)
-		admin := client(t, s.addr)
-		cfg := one(client(t, s.addr), redislimit.FixedWindow{Limit: 3, Window: time.Minute})
+		admin := client(t, s.Addr)
+		cfg := one(client(t, s.Addr), redislimit.FixedWindow{Limit: 3, Window: time.Minute})
 		cfg.Limits[0].Keyed = true
 		cfg.Settings.StandIn = sharedlimit.LetIn
 		l := limiter(t, cfg)
@@ -123,7 +123,7 @@ func TestCaseB22KeyWithoutTTL(t *testing.T) {
 		}
 		close(done)
 		wg.Wait()
-		assert.Empty(t, withoutEnd(t, client(t, s.addr)))
+		assert.Empty(t, withoutEnd(t, client(t, s.Addr)))
 		assert.Positive(t, shared(l).Errors, "no connection was killed in use")
 	})
 }
@@ -197,12 +197,12 @@ func TestCaseB23ScriptCacheLost(t *testing.T) {
 	t.Run("a restart without data", func(t *testing.T) {
 		t.Parallel()
 		s := startRedis(t)
-		l := limiter(t, one(client(t, s.addr), redislimit.TokenBucket{Rate: ratelimit.Every(time.Hour), Burst: 10}))
+		l := limiter(t, one(client(t, s.Addr), redislimit.TokenBucket{Rate: ratelimit.Every(time.Hour), Burst: 10}))
 		for range 10 {
 			require.True(t, allow(l))
 		}
-		s.stop()
-		s.start(t)
+		s.Stop()
+		s.Start(t)
 		passed := 0
 		for range 20 {
 			if allow(l) {
@@ -214,7 +214,7 @@ func TestCaseB23ScriptCacheLost(t *testing.T) {
 
 	t.Run("other errors are not tried again", func(t *testing.T) {
 		t.Parallel()
-		c := client(t, startRedis(t).addr)
+		c := client(t, startRedis(t).Addr)
 		commands := &counter{names: map[string]int{}}
 		cfg := one(c, redislimit.TokenBucket{Rate: ratelimit.PerSecond(10)})
 		cfg.Settings.StandIn = sharedlimit.Refuse
@@ -379,13 +379,13 @@ func TestCaseB26StoreAway(t *testing.T) {
 	t.Run("recovers without a restart", func(t *testing.T) {
 		t.Parallel()
 		s := startRedis(t)
-		s.stop()
-		l := limiter(t, one(client(t, s.addr), redislimit.TokenBucket{Rate: ratelimit.Every(time.Hour), Burst: 10}))
+		s.Stop()
+		l := limiter(t, one(client(t, s.Addr), redislimit.TokenBucket{Rate: ratelimit.Every(time.Hour), Burst: 10}))
 		for range 5 {
 			require.True(t, allow(l))
 		}
 		require.Equal(t, policy.SharedModeLocal, shared(l).Mode)
-		s.start(t)
+		s.Start(t)
 		eventually(t, 2*time.Second, "asks again", func() bool { return shared(l).Mode == policy.SharedModeShared })
 		errors, passed := shared(l).Errors, 0
 		for range 20 {

@@ -34,6 +34,9 @@ func NewClient(opts *redis.UniversalOptions) redis.UniversalClient {
 	if o.PoolSize == 0 {
 		o.PoolSize = poolSize
 	}
+	if o.PipelinePoolSize == 0 {
+		o.PipelinePoolSize = -1 // pipelines share them
+	}
 	if o.MaxRedirects == 0 {
 		o.MaxRedirects = 2
 	}

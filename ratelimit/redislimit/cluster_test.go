@@ -2,9 +2,7 @@ package redislimit_test
 
 import (
 	"fmt"
-	"os/exec"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,51 +12,18 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/breakwater-go/breakwater/internal/redisserver"
 	"github.com/breakwater-go/breakwater/policy"
 	"github.com/breakwater-go/breakwater/ratelimit"
 	"github.com/breakwater-go/breakwater/ratelimit/redislimit"
 	"github.com/breakwater-go/breakwater/ratelimit/sharedlimit"
 )
 
-// startCluster starts three masters with a replica each.
-func startCluster(t *testing.T) []*server {
-	t.Helper()
-	servers := make([]*server, 6)
-	args := []string{"--cluster", "create"}
-	for i := range servers {
-		servers[i] = startRedis(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "500", "--repl-diskless-sync-delay", "0")
-		args = append(args, servers[i].addr)
-	}
-	cli, err := exec.LookPath("redis-cli")
-	if err != nil {
-		t.Skip("needs the Debian package redis-tools")
-	}
-	out, err := exec.CommandContext(t.Context(), cli, append(args, "--cluster-replicas", "1", "--cluster-yes")...).CombinedOutput()
-	require.NoError(t, err, string(out))
-	for _, s := range servers {
-		c := redis.NewClient(&redis.Options{Addr: s.addr})
-		defer c.Close()
-		eventually(t, 20*time.Second, "every node knows the cluster", func() bool {
-			nodes, err := c.ClusterNodes(t.Context()).Result()
-			replica := strings.Contains(c.Info(t.Context(), "replication").Val(), "master_link_status:down")
-			return err == nil && strings.Count(nodes, "slave ") == 3 && !replica && strings.Contains(c.ClusterInfo(t.Context()).Val(), "cluster_state:ok")
-		})
-	}
-	return servers
-}
-
-func addrs(servers []*server) (all []string) {
-	for _, s := range servers {
-		all = append(all, s.addr)
-	}
-	return all
-}
-
 // It is about time too, so it runs alone.
 func TestCluster(t *testing.T) {
-	servers := startCluster(t)
+	servers := redisserver.NewCluster(t)
 	config := func(limits ...redislimit.Limit) redislimit.Config {
-		return redislimit.Config{Options: &redis.UniversalOptions{Addrs: addrs(servers)}, Limits: limits, Settings: sharedlimit.Settings{
+		return redislimit.Config{Options: &redis.UniversalOptions{Addrs: redisserver.Addrs(servers)}, Limits: limits, Settings: sharedlimit.Settings{
 			Nodes: 1, Timeout: 500 * time.Millisecond, StandIn: sharedlimit.Refuse, // so that no error is overlooked
 		}}
 	}
@@ -85,7 +50,7 @@ func TestCluster(t *testing.T) {
 	}
 	assert.Equal(t, 300, passed)
 	for _, s := range servers[:3] {
-		c := redis.NewClient(&redis.Options{Addr: s.addr})
+		c := redis.NewClient(&redis.Options{Addr: s.Addr})
 		keys, err := c.Keys(t.Context(), "*hot*").Result()
 		require.NoError(t, err)
 		assert.NotEmpty(t, keys, "no shard on a master")
@@ -93,7 +58,7 @@ func TestCluster(t *testing.T) {
 	}
 
 	// A replica that was promoted does not know the script (B23).
-	cc := client(t, addrs(servers)...).(*redis.ClusterClient)
+	cc := client(t, redisserver.Addrs(servers)...).(*redis.ClusterClient)
 	require.NoError(t, cc.ForEachMaster(t.Context(), flushScripts))
 	for i := range 30 {
 		require.NoError(t, l.Wait(byKey(strconv.Itoa(i)), 1))
@@ -137,7 +102,7 @@ func failover(t *testing.T, servers []*server, config func(...redislimit.Limit) 
 	}
 	time.Sleep(300 * time.Millisecond)
 	owner := ownerOf(t, servers, "*failover*")
-	owner.stop()
+	owner.Stop()
 	time.Sleep(3 * time.Second)
 	eventually(t, 10*time.Second, "shared again", func() bool {
 		return shared(nodes[0]).Mode == policy.SharedModeShared && shared(nodes[1]).Mode == policy.SharedModeShared
@@ -160,7 +125,7 @@ func failover(t *testing.T, servers []*server, config func(...redislimit.Limit) 
 func ownerOf(t *testing.T, servers []*server, pattern string) *server {
 	t.Helper()
 	for _, s := range servers {
-		c := redis.NewClient(&redis.Options{Addr: s.addr})
+		c := redis.NewClient(&redis.Options{Addr: s.Addr})
 		keys, _ := c.Keys(t.Context(), pattern).Result()
 		role := c.Do(t.Context(), "role").Val()
 		_ = c.Close()

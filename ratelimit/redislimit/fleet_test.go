@@ -121,7 +121,7 @@ func TestTotalOfAFleetIsTheLimit(t *testing.T) {
 			s := startRedis(t)
 			// A machine that is too busy to ask lets fewer through: one undisturbed round decides.
 			for round := 1; ; round++ {
-				nodes := fourNodes(t, s.addr, func(c *redislimit.Config) {
+				nodes := fourNodes(t, s.Addr, func(c *redislimit.Config) {
 					// A machine that is too busy to ask must not let the bucket overflow,
 					// or let the share decide.
 					c.Limits[0].Rule = redislimit.TokenBucket{Rate: ratelimit.PerSecond(600), Burst: 300}
@@ -164,10 +164,10 @@ func TestOutageOfTheServer(t *testing.T) {
 	var mu sync.Mutex
 	logger := slog.New(slog.NewTextHandler(&lockedWriter{w: &out, mu: &mu}, nil))
 	var changes atomic.Int64
-	nodes := fourNodes(t, s.addr, func(c *redislimit.Config) {
+	nodes := fourNodes(t, s.Addr, func(c *redislimit.Config) {
 		c.Settings.Logger = logger
 		c.Settings.Timeout = timeout
-		c.Client, c.Options = nil, &redis.UniversalOptions{Addrs: []string{s.addr}}
+		c.Client, c.Options = nil, &redis.UniversalOptions{Addrs: []string{s.Addr}}
 	})
 	for _, n := range nodes {
 		n.Subscribe(func(e policy.Event) {
@@ -179,7 +179,7 @@ func TestOutageOfTheServer(t *testing.T) {
 	f := load(t, 1500, nodes...)
 	time.Sleep(500 * time.Millisecond)
 
-	s.stop()
+	s.Stop()
 	down, before := time.Now(), f.passed.Load()
 	time.Sleep(2 * time.Second)
 	outage, during := time.Since(down), f.passed.Load()-before
@@ -193,7 +193,7 @@ func TestOutageOfTheServer(t *testing.T) {
 	assert.Less(t, time.Duration(f.slowest.Load()), timeout+scheduling)
 
 	begin := time.Now()
-	s.start(t)
+	s.Start(t)
 	eventually(t, 5*time.Second, "shared again", func() bool {
 		for _, n := range nodes {
 			if shared(n).Mode != policy.SharedModeShared {
@@ -234,12 +234,12 @@ func (w *lockedWriter) Write(p []byte) (int, error) {
 // The server is there and does not answer. Its process is stopped, not its host.
 func TestFrozenServer(t *testing.T) {
 	s := startRedis(t)
-	cfg := one(client(t, s.addr), redislimit.TokenBucket{Rate: ratelimit.PerSecond(100), Burst: 100})
+	cfg := one(client(t, s.Addr), redislimit.TokenBucket{Rate: ratelimit.PerSecond(100), Burst: 100})
 	cfg.Settings = sharedlimit.Settings{Nodes: 4}
 	l := limiter(t, cfg)
 	require.True(t, allow(l))
 
-	s.signal(t, "STOP")
+	s.Signal(t, "STOP")
 	frozen := time.Now()
 	slow := 0
 	for shared(l).Mode == policy.SharedModeShared {
@@ -272,6 +272,6 @@ func TestFrozenServer(t *testing.T) {
 	}
 	assert.LessOrEqual(t, passed, 25+25*11)
 
-	s.signal(t, "CONT")
+	s.Signal(t, "CONT")
 	eventually(t, time.Second, "shared again", func() bool { return shared(l).Mode == policy.SharedModeShared })
 }

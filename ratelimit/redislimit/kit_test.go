@@ -2,100 +2,25 @@ package redislimit_test
 
 import (
 	"context"
-	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strconv"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/breakwater-go/breakwater/internal/redisserver"
 	"github.com/breakwater-go/breakwater/policy"
 	"github.com/breakwater-go/breakwater/ratelimit/redislimit"
 	"github.com/breakwater-go/breakwater/ratelimit/sharedlimit"
 )
 
 // server is a redis-server of the test.
-type server struct {
-	addr string
-	dir  string
-	conf string // empty without a file
-	args []string
-	cmd  *exec.Cmd
-}
+type server = redisserver.Server
 
 // startRedis starts a redis-server on a free port of the loopback and stops it in the end.
 func startRedis(tb testing.TB, args ...string) *server {
 	tb.Helper()
-	s := &server{addr: "127.0.0.1:" + strconv.Itoa(freePort(tb)), dir: tb.TempDir(), args: args}
-	s.start(tb)
-	tb.Cleanup(s.stop)
-	return s
-}
-
-// startConfigured is startRedis with a file of settings.
-func startConfigured(tb testing.TB, conf string, args ...string) *server {
-	tb.Helper()
-	s := &server{addr: "127.0.0.1:" + strconv.Itoa(freePort(tb)), dir: tb.TempDir(), conf: conf, args: args}
-	s.start(tb)
-	tb.Cleanup(s.stop)
-	return s
-}
-
-func freePort(tb testing.TB) int {
-	tb.Helper()
-	for {
-		l, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")
-		require.NoError(tb, err)
-		port := l.Addr().(*net.TCPAddr).Port
-		require.NoError(tb, l.Close())
-		if port < 55000 { // a cluster adds 10,000 for its bus
-			return port
-		}
-	}
-}
-
-func (s *server) start(tb testing.TB) {
-	tb.Helper()
-	bin, err := exec.LookPath("redis-server")
-	if err != nil {
-		tb.Skip("needs the Debian package redis-server")
-	}
-	_, port, err := net.SplitHostPort(s.addr)
-	require.NoError(tb, err)
-	args := []string{"--bind", "127.0.0.1", "--port", port, "--dir", s.dir, "--save", "", "--appendonly", "no", "--daemonize", "no", "--logfile", filepath.Join(s.dir, "log")}
-	if s.conf != "" {
-		args = append([]string{s.conf}, args...)
-	}
-	args = append(args, s.args...)
-	s.cmd = exec.Command(bin, args...) //nolint:noctx // stopped by its id, after the test's context has ended
-	require.NoError(tb, s.cmd.Start())
-	c := redis.NewClient(&redis.Options{Addr: s.addr})
-	defer c.Close()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		if c.Ping(tb.Context()).Err() == nil {
-			return
-		}
-		require.True(tb, time.Now().Before(deadline), "redis-server does not answer")
-	}
-}
-
-// stop ends the process, also one that is frozen.
-func (s *server) stop() {
-	if s.cmd != nil {
-		_ = s.cmd.Process.Signal(os.Kill)
-		_ = s.cmd.Wait()
-		s.cmd = nil
-	}
-}
-
-// signal sends a signal by name, such as STOP.
-func (s *server) signal(tb testing.TB, name string) {
-	tb.Helper()
-	require.NoError(tb, exec.CommandContext(tb.Context(), "kill", "-"+name, strconv.Itoa(s.cmd.Process.Pid)).Run())
+	return redisserver.New(tb, args...)
 }
 
 // client returns a client as the docs recommend it, closed in the end.
@@ -147,10 +72,5 @@ func shared(l *sharedlimit.Limiter) *policy.SharedSnapshot {
 // eventually polls a real server's state.
 func eventually(tb testing.TB, within time.Duration, what string, is func() bool) time.Duration {
 	tb.Helper()
-	start := time.Now()
-	for !is() {
-		require.Less(tb, time.Since(start), within, what)
-		time.Sleep(2 * time.Millisecond)
-	}
-	return time.Since(start)
+	return redisserver.Eventually(tb, within, what, is)
 }

@@ -26,7 +26,7 @@ func TestNetworkFaults(t *testing.T) {
 	t.Parallel()
 	s := startRedis(t)
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
-	proxy := toxiproxy.NewProxy(server, "redis", "127.0.0.1:0", s.addr)
+	proxy := toxiproxy.NewProxy(server, "redis", "127.0.0.1:0", s.Addr)
 	require.NoError(t, server.Collection.Add(proxy, true))
 	t.Cleanup(proxy.Stop)
 

@@ -21,7 +21,7 @@ func TestExactlyTheLimitPassesOverThreeNodes(t *testing.T) {
 			t.Parallel()
 			var nodes []*sharedlimit.Limiter
 			for range 3 {
-				nodes = append(nodes, limiter(t, one(client(t, s.addr), rule)))
+				nodes = append(nodes, limiter(t, one(client(t, s.Addr), rule)))
 			}
 			passed := 0
 			for i := range 100 {

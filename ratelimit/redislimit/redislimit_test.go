@@ -333,7 +333,7 @@ func TestHeartbeatsDivideTheLimit(t *testing.T) {
 
 func TestWaitForTokens(t *testing.T) {
 	t.Parallel()
-	c := client(t, startRedis(t).addr)
+	c := client(t, startRedis(t).Addr)
 	cfg := one(c, redislimit.TokenBucket{Rate: ratelimit.Every(20 * time.Millisecond), Burst: 1})
 	cfg.Settings.MaxWait, cfg.Settings.MaxWaiters = 10*time.Second, 1
 	l := limiter(t, cfg)

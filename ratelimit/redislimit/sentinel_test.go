@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/breakwater-go/breakwater/internal/redisserver"
 	"github.com/breakwater-go/breakwater/policy"
 	"github.com/breakwater-go/breakwater/ratelimit"
 	"github.com/breakwater-go/breakwater/ratelimit/redislimit"
@@ -25,30 +26,30 @@ func startSentinel(t *testing.T, master *server) *server {
 	t.Helper()
 	dir := t.TempDir()
 	conf := filepath.Join(dir, "sentinel.conf") // a sentinel rewrites it
-	host, port, err := net.SplitHostPort(master.addr)
+	host, port, err := net.SplitHostPort(master.Addr)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(conf, fmt.Appendf(nil, `
 sentinel monitor main %s %s 1
 sentinel down-after-milliseconds main 500
 sentinel failover-timeout main 3000
 `, host, port), 0o600))
-	return startConfigured(t, conf, "--sentinel")
+	return redisserver.WithFile(t, conf, "--sentinel")
 }
 
 // startReplicated starts a master with a replica, and a sentinel that knows both.
 func startReplicated(t *testing.T) (servers []*server, sentinel *server) {
 	t.Helper()
 	master := startRedis(t, "--repl-diskless-sync-delay", "0")
-	_, port, err := net.SplitHostPort(master.addr)
+	_, port, err := net.SplitHostPort(master.Addr)
 	require.NoError(t, err)
 	replica := startRedis(t, "--replicaof", "127.0.0.1 "+port, "--repl-diskless-sync-delay", "0")
-	c := redis.NewClient(&redis.Options{Addr: replica.addr})
+	c := redis.NewClient(&redis.Options{Addr: replica.Addr})
 	defer c.Close()
 	eventually(t, 20*time.Second, "the replica follows", func() bool {
 		return strings.Contains(c.Info(t.Context(), "replication").Val(), "master_link_status:up")
 	})
 	sentinel = startSentinel(t, master)
-	s := redis.NewSentinelClient(&redis.Options{Addr: sentinel.addr})
+	s := redis.NewSentinelClient(&redis.Options{Addr: sentinel.Addr})
 	defer s.Close()
 	eventually(t, 20*time.Second, "the sentinel knows the replica", func() bool {
 		known, err := s.Replicas(t.Context(), "main").Result()
@@ -60,7 +61,7 @@ func startReplicated(t *testing.T) (servers []*server, sentinel *server) {
 // It is about time too, so it runs alone.
 func TestSentinel(t *testing.T) {
 	servers, sentinel := startReplicated(t)
-	options := &redis.UniversalOptions{Addrs: []string{sentinel.addr}, MasterName: "main"}
+	options := &redis.UniversalOptions{Addrs: []string{sentinel.Addr}, MasterName: "main"}
 
 	// Two limits of two processes, with the client of the limit and with one's own.
 	shareOne := func(cfg redislimit.Config) int {
@@ -90,7 +91,7 @@ func TestSentinel(t *testing.T) {
 		before := shared(l).Errors
 		return allow(l) && shared(l).Errors == before && shared(l).Mode == policy.SharedModeShared
 	})
-	c := redis.NewClient(&redis.Options{Addr: servers[1].addr})
+	c := redis.NewClient(&redis.Options{Addr: servers[1].Addr})
 	t.Cleanup(func() { _ = c.Close() })
 	keys, err := c.Keys(t.Context(), "*after*").Result()
 	require.NoError(t, err)
