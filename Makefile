@@ -13,7 +13,7 @@ GREMLINS_VERSION  := v0.6.0
 
 # Debian packages that tests need, and the tests that are left out without them.
 DEBIAN_PACKAGES := chromium postgresql prometheus rabbitmq-server redis-server redis-tools
-DEBIAN_TESTS    := consume/amqpconsume dashboard/browsertest fallback/amqpdefer fallback/asynqdefer internal/pgserver otelx/grafana ratelimit/redislimit ratelimit/rls sqlgate
+DEBIAN_TESTS    := consume/amqpconsume dashboard/browsertest fallback/amqpdefer fallback/asynqdefer internal/pgserver otelx/grafana ratelimit/redislimit ratelimit/rls redisx sqlgate
 
 # Modules that are never released, as directories.
 UNRELEASED := bench dashboard/browsertest e2e examples/frameworks httpx/clienttest otelx/grafana tools
