@@ -88,8 +88,10 @@ type Manager struct {
 	hand     []byHand
 	known    map[string]bool // findings that were logged
 	timers   []*time.Timer
+	ids      uint64 // of changes by hand
 	closed   bool
-	refused  bool // what was read last
+	fault    error // of what was read last, until it is read without one
+	faultAt  time.Time
 }
 
 // byHand is a setting that somebody made at run time.
@@ -97,6 +99,8 @@ type byHand struct {
 	Setting
 
 	until time.Time // zero for no end
+	note  string    // who and why
+	id    uint64    // of the change that it belongs to
 }
 
 // Version is a configuration that took effect.
@@ -104,6 +108,7 @@ type Version struct {
 	Number   int // from 1
 	Time     time.Time
 	Why      string // load, reload, hand, expired or rollback to n
+	Note     string // who and why, of what was done by hand
 	Settings *Settings
 	Report   Report
 
@@ -143,16 +148,8 @@ func (r Report) String() string {
 		}
 	}
 	for _, d := range r.Dependencies {
-		switch d.Change {
-		case policy.ChangeKept:
-		case policy.ChangeResized:
-			var parts []string
-			for _, p := range d.Policies {
-				parts = append(parts, p.String())
-			}
-			lines = append(lines, d.Name+": "+strings.Join(parts, ", "))
-		default:
-			lines = append(lines, d.Name+": "+d.Change.String())
+		if line := d.String(); line != "" {
+			lines = append(lines, line)
 		}
 	}
 	if len(lines) == 0 {
@@ -185,33 +182,14 @@ func (m *Manager) reload(ctx context.Context, why string) (Report, error) {
 	contents, errs := read(ctx, m.cfg.Sources)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.applyLocked(ctx, why, contents, errs)
+	return m.loadLocked(ctx, why, contents, errs)
 }
 
 // Set makes a setting by hand, such as inventory.breaker.OpenFor to 30s. It wins over all
 // sources, survives reloads, and ends after the given time, or with Unset where that is not
 // positive. Note says who and why.
 func (m *Manager) Set(ctx context.Context, path, value string, length time.Duration, note string) (Report, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed {
-		return Report{}, errors.New("config: the manager is closed")
-	}
-	before := slices.Clone(m.hand)
-	m.dropLocked(path)
-	h := byHand{Setting: Setting{Name: "by hand", Path: path, Text: value}}
-	if note != "" {
-		h.Name += ", " + note
-	}
-	if length > 0 {
-		h.until = time.Now().Add(length)
-		m.timers = append(m.timers, time.AfterFunc(length, m.expire))
-	}
-	m.hand = append(m.hand, h)
-	r, err := m.applyLocked(ctx, "hand", m.versions[len(m.versions)-1].contents, nil)
-	if err != nil {
-		m.hand = before
-	}
+	_, r, err := m.setByHand(ctx, []Setting{{Name: nameByHand(note), Path: path, Text: value}}, length, note)
 	return r, err
 }
 
@@ -219,12 +197,13 @@ func (m *Manager) Set(ctx context.Context, path, value string, length time.Durat
 func (m *Manager) Unset(ctx context.Context, path string) (Report, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.dropLocked(path)
-	return m.applyLocked(ctx, "hand", m.versions[len(m.versions)-1].contents, nil)
-}
-
-func (m *Manager) dropLocked(path string) {
-	m.hand = slices.DeleteFunc(m.hand, func(h byHand) bool { return plainName(h.Path) == plainName(path) })
+	before := m.hand
+	m.hand = without(m.hand, path)
+	r, err := m.adjustLocked(ctx, "hand", "", m.versions[len(m.versions)-1].contents)
+	if err != nil {
+		m.hand = before
+	}
+	return r, err
 }
 
 // expire puts an end to settings made by hand whose time is over.
@@ -233,11 +212,11 @@ func (m *Manager) expire() {
 	defer m.mu.Unlock()
 	now := time.Now()
 	n := len(m.hand)
-	m.hand = slices.DeleteFunc(m.hand, func(h byHand) bool { return !h.until.IsZero() && !now.Before(h.until) })
+	m.hand = slices.DeleteFunc(slices.Clone(m.hand), func(h byHand) bool { return !h.until.IsZero() && !now.Before(h.until) })
 	if m.closed || len(m.hand) == n {
 		return
 	}
-	_, _ = m.applyLocked(context.Background(), "expired", m.versions[len(m.versions)-1].contents, nil) // logged
+	_, _ = m.adjustLocked(context.Background(), "expired", "", m.versions[len(m.versions)-1].contents) // logged
 }
 
 // History returns the versions that are kept, the one in force last.
@@ -257,14 +236,7 @@ func (m *Manager) Settings() *Settings {
 // Rollback puts a version of the history into effect again, as a new version, whatever the
 // sources say now. The next reload reads them again. Settings made by hand stay.
 func (m *Manager) Rollback(ctx context.Context, number int) (Report, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, v := range m.versions {
-		if v.Number == number {
-			return m.applyLocked(ctx, fmt.Sprintf("rollback to %d", number), v.contents, nil)
-		}
-	}
-	return Report{}, &policy.ConfigError{Policy: "config", Field: "version", Value: number, Want: "want one of the history"}
+	return m.rollback(ctx, number, "")
 }
 
 // Close ends the expiry of settings made by hand; they stay as they are. The pipelines
@@ -279,30 +251,58 @@ func (m *Manager) Close() {
 	m.timers = nil
 }
 
-// applyLocked puts what was read into effect, all of it or none.
-func (m *Manager) applyLocked(ctx context.Context, why string, contents []content, errs []error) (Report, error) {
-	var hand []Setting
-	for _, h := range m.hand {
-		hand = append(hand, h.Setting)
+// settingsLocked makes settings of what was read and of what was set by hand.
+func (m *Manager) settingsLocked(contents []content, hand []byHand, errs []error) (*Settings, error) {
+	var set []Setting
+	for _, h := range hand {
+		set = append(set, h.Setting)
 	}
-	settings, err := settingsOf(append(slices.Clip(contents), content{Content{Set: hand}, LayerHand}), errs, m.budgetsLocked())
+	return settingsOf(append(slices.Clip(contents), content{Content{Set: set}, LayerHand}), errs, m.budgetsLocked())
+}
+
+// loadLocked puts what was read into effect, all of it or none.
+func (m *Manager) loadLocked(ctx context.Context, why string, contents []content, errs []error) (Report, error) {
+	before := m.hand
+	stale := m.dropStaleLocked(contents)
+	r, err := m.applyLocked(ctx, why, "", contents, errs)
+	m.fault, m.faultAt = err, time.Time{}
+	if err != nil {
+		m.hand, m.faultAt = before, time.Now()
+		m.cfg.Registry.ConfigRefused(fmt.Sprintf("%d (%s)", m.number+1, why), err)
+		return r, err
+	}
+	for _, h := range stale {
+		m.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "a setting made by hand has ended: what it is about is gone", slog.String("path", h.Path), slog.String("note", h.note))
+	}
+	m.cfg.Registry.ConfigApplied(fmt.Sprintf("%d (%s)", m.number, why))
+	return r, nil
+}
+
+// adjustLocked puts settings into effect of which only those made by hand are new, or which
+// were in effect before. What is wrong with the sources stays so.
+func (m *Manager) adjustLocked(ctx context.Context, why, note string, contents []content) (Report, error) {
+	r, err := m.applyLocked(ctx, why, note, contents, nil)
+	if err == nil {
+		m.cfg.Registry.ConfigAdjusted(fmt.Sprintf("%d (%s)", m.number, why))
+	}
+	return r, err
+}
+
+func (m *Manager) applyLocked(ctx context.Context, why, note string, contents []content, errs []error) (Report, error) {
+	settings, err := m.settingsLocked(contents, m.hand, errs)
 	var report Report
 	if err == nil {
 		report, err = m.swapLocked(ctx, settings)
 	}
-	name := fmt.Sprintf("%d (%s)", m.number+1, why)
-	m.refused = err != nil
 	if err != nil {
-		m.cfg.Registry.ConfigRefused(name, err)
 		m.cfg.Logger.LogAttrs(ctx, slog.LevelError, "configuration refused, nothing has changed", slog.String("why", why), slog.Any("error", err))
 		return Report{}, err
 	}
 	m.number++
-	m.versions = append(m.versions, &Version{Number: m.number, Time: time.Now(), Why: why, Settings: settings, Report: report, contents: contents})
+	m.versions = append(m.versions, &Version{Number: m.number, Time: time.Now(), Why: why, Note: note, Settings: settings, Report: report, contents: contents})
 	if over := len(m.versions) - m.cfg.History; over > 0 {
 		m.versions = slices.Delete(m.versions, 0, over)
 	}
-	m.cfg.Registry.ConfigApplied(name)
 	m.logLocked(ctx, why, settings, report)
 	return report, nil
 }
@@ -353,10 +353,7 @@ func (m *Manager) swapLocked(ctx context.Context, settings *Settings) (Report, e
 	named := map[string]bool{}
 	for _, d := range settings.Dependencies {
 		named[d.Name] = true
-		specs := d.Specs()
-		if m.cfg.Code != nil {
-			specs = append(specs, m.cfg.Code(d.Name)...)
-		}
+		specs := m.specs(&d)
 		if _, ok := reg.Get(d.Name); ok && m.owned[d.Name] {
 			u, err := reg.Prepare(d.Name, specs...)
 			if err != nil {
@@ -411,6 +408,15 @@ func (m *Manager) swapLocked(ctx context.Context, settings *Settings) (Report, e
 	m.owned = named
 	slices.SortFunc(report.Dependencies, func(a, b DependencyReport) int { return cmp.Compare(a.Name, b.Name) })
 	return report, nil
+}
+
+// specs lists what a dependency is made of: its settings, and what is code.
+func (m *Manager) specs(d *Dependency) []policy.Policy {
+	specs := d.Specs()
+	if m.cfg.Code != nil {
+		specs = append(specs, m.cfg.Code(d.Name)...)
+	}
+	return specs
 }
 
 // prepared is an update with what it was prepared from.

@@ -121,7 +121,7 @@ func (m *Manager) catchUp(ctx context.Context, seen *reading) (now *reading, aga
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
-	case len(now.errs) == 0 && !m.refused && reflect.DeepEqual(now.contents, m.versions[len(m.versions)-1].contents):
+	case len(now.errs) == 0 && m.fault == nil && reflect.DeepEqual(now.contents, m.versions[len(m.versions)-1].contents):
 		return nil, 0
 	case !now.equal(seen):
 		return now, m.cfg.Debounce
@@ -130,7 +130,7 @@ func (m *Manager) catchUp(ctx context.Context, seen *reading) (now *reading, aga
 	}
 	if now.reported = seen.reported; !now.reported {
 		now.reported = true
-		_, _ = m.applyLocked(ctx, "reload", now.contents, now.errs) // logged
+		_, _ = m.loadLocked(ctx, "reload", now.contents, now.errs) // logged
 	}
 	if len(now.errs) > 0 {
 		return now, max(m.cfg.Debounce, retryEvery)

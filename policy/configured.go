@@ -13,7 +13,8 @@ type ConfigSnapshot struct {
 	Since     time.Time // when it was applied
 	Applied   uint64    // configurations that took effect
 	Refused   uint64    // configurations that did not: they were invalid, or could not be read
-	LastError error     // of the last one, if it was refused
+	LastError error     // of the last one that was loaded, if it was refused
+	RefusedAt time.Time // when it was
 }
 
 // configState is what a registry knows of its configurations, under its lock.
@@ -22,16 +23,27 @@ type configState struct{ snap ConfigSnapshot }
 // ConfigApplied tells the registry that a configuration has taken effect, for
 // [Registry.Config] and for its observers ([EventConfig]). It changes nothing by itself:
 // it is called by whoever loads configurations.
-func (r *Registry) ConfigApplied(name string) {
+func (r *Registry) ConfigApplied(name string) { r.applied(name, "applied") }
+
+func (r *Registry) applied(name, why string) {
 	now := time.Now()
 	r.mu.Lock()
 	c := &r.config.snap
 	from := c.Version
-	*c = ConfigSnapshot{Version: from + 1, Name: name, Since: now, Applied: c.Applied + 1, Refused: c.Refused}
+	c.Version, c.Name, c.Since = from+1, name, now
+	c.Applied++
+	if why == "applied" {
+		c.LastError, c.RefusedAt = nil, time.Time{}
+	}
 	observers := slices.Clone(r.observers)
 	r.mu.Unlock()
-	tell(observers, Event{Kind: EventConfig, Time: now, Change: configChange(from, from+1, "applied", name)})
+	tell(observers, Event{Kind: EventConfig, Time: now, Change: configChange(from, from+1, why, name)})
 }
+
+// ConfigAdjusted tells the registry that the configuration in force is another one, though
+// none was loaded: something was set by hand, say. It counts as applied, and what is wrong
+// with what was loaded last is wrong still.
+func (r *Registry) ConfigAdjusted(name string) { r.applied(name, "adjusted") }
 
 // ConfigRefused tells the registry that a configuration was not applied, and why; the
 // one before it stays in force.
@@ -40,7 +52,7 @@ func (r *Registry) ConfigRefused(name string, err error) {
 	r.mu.Lock()
 	c := &r.config.snap
 	c.Refused++
-	c.LastError = err
+	c.LastError, c.RefusedAt = err, now
 	version := c.Version
 	observers := slices.Clone(r.observers)
 	r.mu.Unlock()

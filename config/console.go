@@ -1,0 +1,313 @@
+package config
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/breakwater-go/breakwater/policy"
+)
+
+// Console returns what a dashboard shows of the manager, and by which it changes settings
+// by hand: dashboard.Config{Console: manager.Console()}.
+func (m *Manager) Console() policy.Console { return console{m} }
+
+type console struct{ m *Manager }
+
+// Status implements [policy.Console].
+func (c console) Status() policy.ConfigStatus {
+	m := c.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := policy.ConfigStatus{Fault: m.fault, FaultAt: m.faultAt}
+	for i, v := range m.versions {
+		cv := policy.ConfigVersion{Number: v.Number, Time: v.Time, Why: v.Why, Note: v.Note}
+		if v.Report.Changed() {
+			cv.Changes = strings.Split(v.Report.String(), "\n")
+		}
+		if i > 0 {
+			cv.Differences = differences(m.versions[i-1].Settings, v.Settings)
+		}
+		s.Versions = append(s.Versions, cv)
+	}
+	return s
+}
+
+// Settings implements [policy.Console].
+func (c console) Settings(dependency string) []policy.EffectiveSetting {
+	m := c.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	d := m.inForceLocked().dependency(dependency)
+	if d == nil {
+		return nil
+	}
+	list := []policy.EffectiveSetting{}
+	for i := range d.Policies {
+		for _, s := range d.Policies[i].effective() {
+			if s.Layer == LayerHand.String() {
+				for _, h := range m.hand {
+					if plainName(h.Path) == plainName(join(join(dependency, s.Policy), s.Field)) {
+						s.Note, s.Until = h.note, h.until
+					}
+				}
+			}
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// Preview implements [policy.Console].
+func (c console) Preview(_ context.Context, change policy.HandChange) (policy.ConfigEffect, error) {
+	set, err := settingsByHand(change)
+	if err != nil {
+		return policy.ConfigEffect{}, err
+	}
+	m := c.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	hand := m.hand
+	for _, s := range set {
+		hand = without(hand, s.Path)
+	}
+	for _, s := range set {
+		hand = append(slices.Clip(hand), byHand{Setting: s})
+	}
+	return m.previewLocked(m.versions[len(m.versions)-1].contents, hand)
+}
+
+// Change implements [policy.Console].
+func (c console) Change(ctx context.Context, change policy.HandChange) (uint64, error) {
+	set, err := settingsByHand(change)
+	if err != nil {
+		return 0, err
+	}
+	id, _, err := c.m.setByHand(ctx, set, change.Length, change.Note)
+	return id, err
+}
+
+// Undo implements [policy.Console].
+func (c console) Undo(ctx context.Context, id uint64) error {
+	m := c.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	left := slices.DeleteFunc(slices.Clone(m.hand), func(h byHand) bool { return h.id == id })
+	if len(left) == len(m.hand) {
+		return nil // it is over, or was replaced
+	}
+	before := m.hand
+	m.hand = left
+	_, err := m.adjustLocked(ctx, "hand", "", m.versions[len(m.versions)-1].contents)
+	if err != nil {
+		m.hand = before
+	}
+	return err
+}
+
+// PreviewRollback implements [policy.Console].
+func (c console) PreviewRollback(_ context.Context, version int) (policy.ConfigEffect, error) {
+	m := c.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	v, err := m.versionLocked(version)
+	if err != nil {
+		return policy.ConfigEffect{}, err
+	}
+	return m.previewLocked(v.contents, m.hand)
+}
+
+// Rollback implements [policy.Console].
+func (c console) Rollback(ctx context.Context, version int, note string) error {
+	_, err := c.m.rollback(ctx, version, note)
+	return err
+}
+
+// settingsByHand takes a change apart.
+func settingsByHand(c policy.HandChange) ([]Setting, error) {
+	if len(c.Values) == 0 {
+		return nil, &policy.ConfigError{Dependency: c.Dependency, Policy: c.Policy, Field: "Values", Want: "want a setting"}
+	}
+	var set []Setting
+	for _, field := range slices.Sorted(maps.Keys(c.Values)) {
+		set = append(set, Setting{Name: nameByHand(c.Note), Path: join(join(c.Dependency, c.Policy), field), Text: c.Values[field]})
+	}
+	return set, nil
+}
+
+func nameByHand(note string) string {
+	if note == "" {
+		return "by hand"
+	}
+	return "by hand, " + note
+}
+
+func without(hand []byHand, path string) []byHand {
+	return slices.DeleteFunc(slices.Clone(hand), func(h byHand) bool { return plainName(h.Path) == plainName(path) })
+}
+
+func (m *Manager) inForceLocked() *Settings { return m.versions[len(m.versions)-1].Settings }
+
+func (m *Manager) versionLocked(number int) (*Version, error) {
+	for _, v := range m.versions {
+		if v.Number == number {
+			return v, nil
+		}
+	}
+	return nil, &policy.ConfigError{Policy: "config", Field: "version", Value: number, Want: "want one of the history"}
+}
+
+// dependency returns the dependency of a name, nil for none.
+func (s *Settings) dependency(name string) *Dependency {
+	i := slices.IndexFunc(s.Dependencies, func(d Dependency) bool { return d.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &s.Dependencies[i]
+}
+
+// previewLocked says what it would do to put settings into effect. It requires that m.mu
+// is held, as do all whose names end so.
+func (m *Manager) previewLocked(contents []content, hand []byHand) (policy.ConfigEffect, error) {
+	var e policy.ConfigEffect
+	next, err := m.settingsLocked(contents, hand, nil)
+	if err != nil {
+		return e, err
+	}
+	now := m.inForceLocked()
+	e.Differences = differences(now, next)
+	for i := range next.Dependencies {
+		d := &next.Dependencies[i]
+		if old := now.dependency(d.Name); old == nil || !m.owned[d.Name] || len(differencesOf(old, d)) == 0 {
+			continue
+		}
+		u, err := m.cfg.Registry.Prepare(d.Name, m.specs(d)...)
+		if err != nil {
+			return e, err
+		}
+		for _, r := range u.Replacements {
+			if r.Change != policy.ChangeKept {
+				e.Policies = append(e.Policies, r)
+			}
+		}
+		u.Discard()
+	}
+	return e, nil
+}
+
+// differences lists what differs between two settings, with where it came from.
+func differences(before, after *Settings) (list []policy.SettingDifference) {
+	for _, d := range Diff(before, after) {
+		list = append(list, policy.SettingDifference{Path: d.Path, Old: d.Old, New: d.New, Origin: before.origin(d.Path)})
+	}
+	return list
+}
+
+func differencesOf(before, after *Dependency) []Difference {
+	return Diff(&Settings{Dependencies: []Dependency{*before}}, &Settings{Dependencies: []Dependency{*after}})
+}
+
+// origin says where the setting with a path was made; nothing for one that was not.
+func (s *Settings) origin(path string) string {
+	for _, d := range s.Dependencies {
+		for _, p := range d.Policies {
+			for _, v := range p.Values {
+				if join(join(d.Name, p.Name), v.Path) == path {
+					return v.Origin.String()
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// String says what became of the dependency; nothing when it was kept.
+func (d DependencyReport) String() string {
+	switch d.Change {
+	case policy.ChangeKept:
+		return ""
+	case policy.ChangeResized:
+		var parts []string
+		for _, p := range d.Policies {
+			parts = append(parts, p.String())
+		}
+		return d.Name + ": " + strings.Join(parts, ", ")
+	default:
+		return d.Name + ": " + d.Change.String()
+	}
+}
+
+// setByHand makes settings by hand, all or none.
+func (m *Manager) setByHand(ctx context.Context, set []Setting, length time.Duration, note string) (uint64, Report, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return 0, Report{}, errors.New("config: the manager is closed")
+	}
+	before := m.hand
+	for _, s := range set {
+		m.hand = without(m.hand, s.Path)
+	}
+	m.ids++
+	var until time.Time
+	if length > 0 {
+		until = time.Now().Add(length)
+	}
+	for _, s := range set {
+		m.hand = append(slices.Clip(m.hand), byHand{Setting: s, until: until, note: note, id: m.ids})
+	}
+	r, err := m.adjustLocked(ctx, "hand", note, m.versions[len(m.versions)-1].contents)
+	if err != nil {
+		m.hand = before
+		return 0, r, err
+	}
+	if length > 0 {
+		m.timers = append(m.timers, time.AfterFunc(length, m.expire))
+	}
+	return m.ids, r, nil
+}
+
+func (m *Manager) rollback(ctx context.Context, number int, note string) (Report, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	v, err := m.versionLocked(number)
+	if err != nil {
+		return Report{}, err
+	}
+	return m.adjustLocked(ctx, fmt.Sprintf("rollback to %d", number), note, v.contents)
+}
+
+// dropStaleLocked forgets settings made by hand for what the sources no longer name: they
+// must not keep a file from being loaded.
+func (m *Manager) dropStaleLocked(contents []content) (stale []byHand) {
+	s, err := settingsOf(contents, nil, m.budgetsLocked())
+	if err != nil {
+		return nil // which is reported
+	}
+	left := m.hand[:0:0]
+	for _, h := range m.hand {
+		if s.names(h.Path) {
+			left = append(left, h)
+		} else {
+			stale = append(stale, h)
+		}
+	}
+	m.hand = left
+	return stale
+}
+
+// names reports whether a path leads into a policy of the settings.
+func (s *Settings) names(path string) bool {
+	for _, d := range s.Dependencies {
+		for _, p := range d.Policies {
+			if strings.HasPrefix(plainName(path), plainName(join(d.Name, p.Name))+".") {
+				return true
+			}
+		}
+	}
+	return false
+}
