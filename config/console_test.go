@@ -1,7 +1,6 @@
 package config_test
 
 import (
-	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -165,5 +164,5 @@ func TestConsoleFault(t *testing.T) {
 	assert.Equal(t, "rollback to 1", versions[len(versions)-1].Why)
 	_, err = c.PreviewRollback(t.Context(), 99)
 	require.Error(t, err)
-	require.Error(t, c.Rollback(context.Background(), 99, ""))
+	require.Error(t, c.Rollback(t.Context(), 99, ""))
 }

@@ -95,7 +95,7 @@ func fieldsOf(v reflect.Value, path string) (list []flatField) {
 
 // leaf writes a value as a file would. It reports false for what no file can say.
 func leaf(v reflect.Value) (string, bool) {
-	if s, ok := v.Interface().(fmt.Stringer); ok {
+	if s, ok := reflect.TypeAssert[fmt.Stringer](v); ok {
 		if d, isTime := s.(time.Duration); isTime && d < 0 {
 			return "off", true
 		}

@@ -2,8 +2,10 @@ package dashboard
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -24,6 +26,8 @@ const (
 	actShadow      = "shadow"
 	actEnforce     = "enforce"
 	actUndo        = "undo"
+	actChange      = "change"
+	actRollback    = "rollback"
 )
 
 // Action is a change by hand, as a viewer asks for it.
@@ -33,7 +37,9 @@ type Action struct {
 	Key        string             `json:"key,omitempty"` // of a keyed breaker
 	Action     string             `json:"action"`
 	Values     map[string]float64 `json:"values,omitempty"`  // of set
-	Seconds    float64            `json:"seconds,omitempty"` // after which it ends; of all but release and reset
+	Texts      map[string]string  `json:"texts,omitempty"`   // of change: settings by their fields, as a file has them
+	Version    int                `json:"version,omitempty"` // of rollback
+	Seconds    float64            `json:"seconds,omitempty"` // after which it ends; of all but release, reset and rollback
 	Why        string             `json:"why,omitempty"`
 	Expect     string             `json:"expect,omitempty"` // what a preview called the state; another one is a conflict
 }
@@ -120,6 +126,7 @@ type change struct {
 	over  time.Time               // when the policy ends it itself; zero for never or for ends
 
 	values, base map[string]float64 // of set: what was set, and what was there before; those that still count
+	texts        map[string]string  // of what the console has set; those that still count
 	mode         bool               // of shadow and enforce
 }
 
@@ -146,6 +153,8 @@ type target struct {
 	commander policy.Commander
 	snap      policy.PolicySnapshot
 	now       time.Time
+
+	configured map[string]string // settings by their fields; nil when there is no console for them
 }
 
 func (h *hand) find(a *Action) (t target, err error) {
@@ -156,6 +165,9 @@ func (h *hand) find(a *Action) (t target, err error) {
 	t.pipe = pipe
 	controls := pipe.Controls()
 	i := slices.IndexFunc(controls, func(c policy.Control) bool { return c.Name == a.Policy })
+	if i < 0 && a.Action == actChange && configured(h.cfg.Console, a.Dependency, a.Policy) != nil { // such as timeouts
+		controls, i = []policy.Control{{Name: a.Policy}}, 0
+	}
 	if i < 0 {
 		return t, refuse(http.StatusNotFound, "the dependency has no policy of this name that can be changed")
 	}
@@ -167,8 +179,9 @@ func (h *hand) find(a *Action) (t target, err error) {
 			t.snap = p
 		}
 	}
+	t.configured = configured(h.cfg.Console, a.Dependency, a.Policy)
 	t.commander = t.control.Commander
-	if t.control.Keyed != nil && a.Action != actSet && a.Action != actShadow && a.Action != actEnforce {
+	if t.control.Keyed != nil && a.Action != actSet && a.Action != actChange && a.Action != actShadow && a.Action != actEnforce {
 		c, ok := t.control.Keyed.Commander(a.Key)
 		if !ok {
 			return t, refuse(http.StatusNotFound, "the breaker knows no such key")
@@ -190,13 +203,16 @@ func (t *target) state() string {
 			parts = append(parts, fmt.Sprintf("%s=%g", set.Name, set.Value))
 		}
 	}
+	for _, field := range slices.Sorted(maps.Keys(t.configured)) {
+		parts = append(parts, field+"="+t.configured[field])
+	}
 	return strings.Join(parts, " ")
 }
 
 // length checks how long an action is to last.
 func (h *hand) length(a *Action) (time.Duration, error) {
 	switch a.Action {
-	case actRelease, actReset:
+	case actRelease, actReset, actRollback:
 		return 0, nil
 	}
 	if !(a.Seconds >= 1 && a.Seconds <= h.cfg.MaxFor.Seconds()) { // written so that NaN fails
@@ -206,7 +222,10 @@ func (h *hand) length(a *Action) (time.Duration, error) {
 }
 
 // preview says what an action would change. It changes nothing.
-func (h *hand) preview(a *Action) (Preview, error) {
+func (h *hand) preview(ctx context.Context, a *Action) (Preview, error) {
+	if a.Action == actRollback {
+		return h.previewRollback(ctx, a)
+	}
 	length, err := h.length(a)
 	if err != nil {
 		return Preview{}, err
@@ -245,6 +264,20 @@ func (h *hand) preview(a *Action) (Preview, error) {
 				p.Warning = fmt.Sprintf("%d are in flight: nobody is let in until fewer than the new limit are", t.snap.Bulkhead.InFlight)
 			}
 		}
+		if c := h.throughConsole(&t, a); c != nil {
+			warning := p.Warning
+			if err := h.previewChange(ctx, c, &p); err != nil {
+				return p, err
+			}
+			p.Warning = cmp.Or(p.Warning, warning)
+		}
+	case actChange:
+		if t.configured == nil {
+			return p, refuse(http.StatusBadRequest, "the settings of this policy do not come from a configuration that the dashboard knows of")
+		}
+		if err := h.previewChange(ctx, h.throughConsole(&t, a), &p); err != nil {
+			return p, err
+		}
 	case actShadow, actEnforce:
 		if !t.control.Gate {
 			return p, refuse(http.StatusBadRequest, "the policy is no gate, so it cannot only watch")
@@ -252,6 +285,13 @@ func (h *hand) preview(a *Action) (Preview, error) {
 		words := map[bool]string{true: "only watches: every call passes", false: "enforces what it decides"}
 		p.Differences = append(p.Differences, Difference{"mode", words[t.snap.Shadow], words[a.Action == actShadow]})
 		p.Undo = "switches back, unless somebody has switched it since"
+		if c := h.throughConsole(&t, a); c != nil {
+			diffs := p.Differences
+			if err := h.previewChange(ctx, c, &p); err != nil {
+				return p, err
+			}
+			p.Differences = append(diffs, p.Differences...)
+		}
 		if a.Action == actShadow {
 			p.Warning = "the dependency gets every call that this policy would have refused"
 		}
@@ -327,10 +367,10 @@ func (h *hand) sharedWith(t *target) (names []string) {
 }
 
 // act does an action. who and a.Why must not be empty.
-func (h *hand) act(a *Action, who, remote string, now time.Time) (AuditEntry, error) {
+func (h *hand) act(ctx context.Context, a *Action, who, remote string, now time.Time) (AuditEntry, error) {
 	h.acting.Lock()
 	defer h.acting.Unlock()
-	pre, err := h.preview(a)
+	pre, err := h.preview(ctx, a)
 	if err != nil {
 		return AuditEntry{}, err
 	}
@@ -342,6 +382,9 @@ func (h *hand) act(a *Action, who, remote string, now time.Time) (AuditEntry, er
 	h.mu.Unlock()
 	if full {
 		return AuditEntry{}, refuse(http.StatusConflict, "%d changes are in force: undo some", maxInForce)
+	}
+	if a.Action == actRollback {
+		return h.rollback(ctx, a, &pre, who, remote, now)
 	}
 	t, err := h.find(a)
 	if err != nil {
@@ -356,6 +399,13 @@ func (h *hand) act(a *Action, who, remote string, now time.Time) (AuditEntry, er
 		c.entry.Ends = now.Add(length)
 	}
 	note := who + ": " + a.Why
+	if by := h.throughConsole(&t, a); by != nil {
+		if c.undo, err = h.change(ctx, by, length, note); err != nil {
+			return AuditEntry{}, err
+		}
+		c.texts, c.over = by.Values, c.entry.Ends
+		return h.keep(c, a), nil
+	}
 	switch a.Action {
 	case actForceOpen:
 		t.commander.ForceOpen(note, length)
@@ -479,7 +529,7 @@ func (h *hand) keep(c change, a *Action) AuditEntry {
 	h.mu.Lock()
 	h.ids++
 	c.entry.ID = h.ids
-	if c.undo != nil && c.over != (time.Time{}) {
+	if c.undo != nil && c.over != (time.Time{}) && c.texts == nil {
 		h.dropLocked(a) // a command replaces the one before
 	}
 	if c.undo != nil {
@@ -511,7 +561,7 @@ func (h *hand) forgetMode(a *Action) bool {
 // dropLocked drops the commands of a breaker. It requires that h.mu is held.
 func (h *hand) dropLocked(a *Action) {
 	h.inForce = slices.DeleteFunc(h.inForce, func(c change) bool {
-		return c.over != (time.Time{}) && c.entry.Dependency == a.Dependency && c.entry.Policy == a.Policy && c.entry.Key == a.Key
+		return c.over != (time.Time{}) && c.texts == nil && c.entry.Dependency == a.Dependency && c.entry.Policy == a.Policy && c.entry.Key == a.Key
 	})
 }
 
@@ -520,7 +570,7 @@ func (h *hand) dropLocked(a *Action) {
 func (h *hand) tell(e AuditEntry) {
 	if e.Refused == "" {
 		switch e.Action {
-		case actSet, actShadow, actEnforce, actUndo, actReset:
+		case actSet, actShadow, actEnforce, actUndo, actReset, actChange, actRollback:
 			h.journal.note(Change{
 				At: e.Time.UnixMilli(), Dependency: clean(e.Dependency, maxText), Policy: clean(e.Policy, maxText), Why: e.Action,
 				Words: clean(e.Words, 2*maxText), Note: clean(e.Who+": "+e.Why, maxText),
@@ -577,10 +627,13 @@ func (h *hand) expire(now time.Time) {
 	h.acting.Lock()
 	defer h.acting.Unlock()
 	h.mu.Lock()
-	var out []change
+	var out, over []change
 	h.inForce = slices.DeleteFunc(h.inForce, func(c change) bool {
 		if !c.over.IsZero() && !now.Before(c.over) {
-			return true // the policy has seen to it
+			if c.texts != nil {
+				over = append(over, c)
+			}
+			return true // the policy, or the console, has seen to it
 		}
 		if !c.ends.IsZero() && !now.Before(c.ends) {
 			out = append(out, c)
@@ -590,6 +643,9 @@ func (h *hand) expire(now time.Time) {
 	})
 	h.mu.Unlock()
 	h.takeBack(out, "its time is over", now)
+	for _, c := range over {
+		h.ended(c, configKind, "its time is over", "", now)
+	}
 }
 
 // close takes back what nobody would otherwise end.
@@ -619,7 +675,7 @@ func (h *hand) byHand(dependency string) (names []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, c := range h.inForce {
-		if c.entry.Dependency == dependency && !c.ends.IsZero() {
+		if c.entry.Dependency == dependency && (!c.ends.IsZero() || c.texts != nil) {
 			names = append(names, clean(c.entry.Policy, maxText))
 		}
 	}

@@ -43,6 +43,14 @@ type Config struct {
 	// Actions lets viewers who may act change things. False means that nobody can.
 	Actions bool
 
+	// Console is that of whoever loads configurations: Console of a config.Manager. With
+	// it the page says where each setting comes from, what the last reload did and what
+	// is wrong with a file, every setting can be changed by hand, and what is changed
+	// survives reloads, and the dashboard. Nil means that changes by hand go to the
+	// policies themselves, as far as these can be changed while they run, until the next
+	// reload that changes the same.
+	Console policy.Console
+
 	// MaxFor is the longest time for which something is changed by hand, at least 1s.
 	// Zero means 24h.
 	MaxFor time.Duration

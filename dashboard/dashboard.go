@@ -21,6 +21,8 @@ type Dashboard struct {
 	origins  *http.CrossOriginProtection
 	streams  streams
 
+	config configWatch // used by run only
+
 	unwatch func()
 	stop    chan struct{}
 	stopped sync.WaitGroup
@@ -76,6 +78,7 @@ func newDashboard(registry *policy.Registry, cfg Config) (*Dashboard, error) {
 		stop:    make(chan struct{}),
 	}
 	d.sampler.byHand = d.hand.byHand
+	d.config = configWatch{dashboard: d, last: registry.Config()}
 	d.unwatch = registry.Watch(j)
 	d.sampler.sample(time.Now())
 	return d, nil
@@ -91,6 +94,7 @@ func (d *Dashboard) run() {
 			return
 		case now := <-tick.C:
 			d.hand.expire(now)
+			d.config.look()
 			d.sampler.sample(now)
 		}
 	}

@@ -17,7 +17,11 @@ type Detail struct {
 	Refusals []Incident `json:"refusals"` // newest first
 	Failures []Incident `json:"failures"` // newest first
 	Warnings []string   `json:"warnings,omitempty"`
-	Kept     bool       `json:"history"` // whether there is a history
+
+	// Settings are those of the policies that are made of a configuration, outermost first.
+	Settings []PolicySettings `json:"settings,omitempty"`
+
+	Kept bool `json:"history"` // whether there is a history
 }
 
 // Stage is a policy in its place in the pipeline.
@@ -191,6 +195,7 @@ func (d *Dashboard) detail(name string, v Viewer) (Detail, bool) {
 	for _, w := range pipe.Warnings() {
 		det.Warnings = append(det.Warnings, clean(w, 2*maxText))
 	}
+	det.Settings = d.settings(name)
 	det.Answers = d.answers(v, name)
 	det.Changes = d.journal.timeline(name, 60, v)
 	det.Refusals = d.journal.incidents(d.journal.refusals, name, v)

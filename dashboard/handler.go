@@ -36,6 +36,7 @@ const (
 	pathEvents     = "events"
 	pathExport     = "export"
 	pathStream     = "stream"
+	pathConfig     = "config"
 	pathPreview    = "preview"
 	pathAct        = "act"
 	pathUndo       = "undo"
@@ -141,6 +142,7 @@ type Overview struct {
 	Sparks  map[string][2][]float64 `json:"sparks,omitempty"` // calls and bad ones per second, the last two minutes
 	Oldest  int64                   `json:"oldest"`           // where the history begins
 	InForce []InForce               `json:"inForce"`
+	Config  *ConfigState            `json:"config,omitempty"` // nothing when none was ever loaded
 }
 
 func (d *Dashboard) about(v Viewer) About {
@@ -163,6 +165,7 @@ func (d *Dashboard) overview(v Viewer, at int64) Overview {
 	}
 	sortCards(o.Cards)
 	_, _, o.InForce = d.hand.audit(v)
+	o.Config = d.configState()
 	return o
 }
 
@@ -188,12 +191,13 @@ func (d *Dashboard) events(name string, v Viewer) Events {
 
 // Export is the answer of the API's export: all that is kept.
 type Export struct {
-	At        int64     `json:"at"`
-	Title     string    `json:"title"`
-	Overview  Overview  `json:"overview"`
-	Details   []Detail  `json:"details"`
-	Histories []History `json:"histories"`
-	Events    Events    `json:"events"`
+	At        int64         `json:"at"`
+	Title     string        `json:"title"`
+	Overview  Overview      `json:"overview"`
+	Details   []Detail      `json:"details"`
+	Histories []History     `json:"histories"`
+	Events    Events        `json:"events"`
+	Config    ConfigHistory `json:"config"`
 }
 
 // serveAPI answers a read.
@@ -227,6 +231,8 @@ func (d *Dashboard) serveAPI(w http.ResponseWriter, r *http.Request, v Viewer, f
 	case pathExport:
 		w.Header().Set("Content-Disposition", `attachment; filename="breakwater.json"`)
 		d.export(w, v, name)
+	case pathConfig:
+		reply(w, d.configHistory())
 	case pathStream:
 		d.stream(w, r, v, name)
 	default:
@@ -236,7 +242,7 @@ func (d *Dashboard) serveAPI(w http.ResponseWriter, r *http.Request, v Viewer, f
 
 // export writes all that is kept, of one dependency or, with an empty name, of all.
 func (d *Dashboard) export(w http.ResponseWriter, v Viewer, name string) {
-	e := Export{Title: d.cfg.Title, Overview: d.overview(v, 0), Events: d.events(name, v)}
+	e := Export{Title: d.cfg.Title, Overview: d.overview(v, 0), Events: d.events(name, v), Config: d.configHistory()}
 	e.At = e.Overview.At
 	for p := range d.registry.All() {
 		if name != "" && p.Name() != name {
@@ -309,7 +315,7 @@ func (d *Dashboard) serveAction(w http.ResponseWriter, r *http.Request, v Viewer
 	}
 	a.Dependency = d.resolve(a.Dependency)
 	if file == pathPreview {
-		p, err := d.hand.preview(&a)
+		p, err := d.hand.preview(r.Context(), &a)
 		if err != nil {
 			no(statusOf(err))
 			return
@@ -330,7 +336,7 @@ func (d *Dashboard) serveAction(w http.ResponseWriter, r *http.Request, v Viewer
 		return
 	}
 	a.Why = why
-	e, err := d.hand.act(&a, clean(v.Name, maxText), r.RemoteAddr, time.Now())
+	e, err := d.hand.act(r.Context(), &a, clean(v.Name, maxText), r.RemoteAddr, time.Now())
 	if err != nil {
 		refused(err)
 		return

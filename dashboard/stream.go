@@ -109,9 +109,10 @@ func (d *Dashboard) frameFor(frame, seen uint64, v Viewer, name string) []byte {
 	fleet := d.streams.of(frame, "fleet"+rights, func() []byte {
 		_, _, inForce := d.hand.audit(v)
 		return event("fleet", struct {
-			Answers []Answer  `json:"answers"`
-			InForce []InForce `json:"inForce"`
-		}{d.answers(v, ""), inForce})
+			Answers []Answer     `json:"answers"`
+			InForce []InForce    `json:"inForce"`
+			Config  *ConfigState `json:"config,omitempty"`
+		}{d.answers(v, ""), inForce, d.configState()})
 	})
 	b = slices.Concat(b, fleet)
 	if name != "" {

@@ -89,6 +89,9 @@ func debugPage(reg *policy.Registry, only string, all bool) []byte {
 	fmt.Fprintf(&b, "breakwater at %s\n", time.Now().UTC().Format(time.RFC3339))
 	if c := reg.Config(); c.Applied+c.Refused > 0 {
 		fmt.Fprintf(&b, "configuration %d, applied %d, refused %d\n", c.Version, c.Applied, c.Refused)
+		if c.LastError != nil {
+			fmt.Fprintf(&b, "  refused at %s: %s\n", c.RefusedAt.UTC().Format(time.RFC3339), strings.ReplaceAll(c.LastError.Error(), "\n", "\n    "))
+		}
 	}
 	shown := 0
 	for p := range reg.All() {

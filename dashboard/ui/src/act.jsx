@@ -66,23 +66,25 @@ export function Act({ s, d }) {
           </li>
         ))}
       </ul>
-      {what && <Dialog s={s} d={d} what={what} onClose={() => setWhat(null)} />}
+      {what && <Dialog s={s} dependency={d.card.name} what={what} onClose={() => setWhat(null)} />}
     </section>
   );
 }
 
-function Dialog({ s, d, what: { action, policy }, onClose }) {
-  const lasting = !["reset", "release"].includes(action);
+export function Dialog({ s, dependency, what: { action, policy, fields, version }, onClose }) {
+  const lasting = !["reset", "release", "rollback"].includes(action);
   const command = ["force_open", "force_closed", "observe", "release", "reset"].includes(action);
   const [seconds, setSeconds] = useState(900);
   const [why, setWhy] = useState("");
   const [key, setKey] = useState("");
-  const [values, setValues] = useState(Object.fromEntries((policy.offers.settings || []).map((x) => [x.name, String(x.value)])));
+  const [field, setField] = useState(fields?.[0].field);
+  const [text, setText] = useState(fields?.[0].value);
+  const [values, setValues] = useState(Object.fromEntries((policy?.offers?.settings || []).map((x) => [x.name, String(x.value)])));
   const [diff, setDiff] = useState(null);
   const [error, setError] = useState("");
-  const changed = () => Object.fromEntries((policy.offers.settings || []).filter((x) => values[x.name] !== String(x.value)).map((x) => [x.name, +values[x.name]]));
-  const body = () => ({
-    dependency: d.card.name, policy: policy.name, action,
+  const changed = () => Object.fromEntries((policy?.offers?.settings || []).filter((x) => values[x.name] !== String(x.value)).map((x) => [x.name, +values[x.name]]));
+  const body = () => action === "rollback" ? { action, version } : ({
+    dependency, policy: policy.name, action, ...(action === "change" && { texts: { [field]: text } }),
     ...(lasting && { seconds }), ...(action === "set" && { values: changed() }), ...(command && policy.offers.keyed && { key }),
   });
   const tryIt = (f) => async (e) => {
@@ -98,7 +100,7 @@ function Dialog({ s, d, what: { action, policy }, onClose }) {
   const show = tryIt(async () => setDiff(await preview(body())));
   const apply = tryIt(async () => {
     await act({ ...body(), why, expect: diff.expect });
-    events(d.card.name).then((e) => store.set({ inForce: e.inForce }));
+    events(dependency || "").then((e) => store.set({ inForce: e.inForce }));
     onClose();
   });
   const edit = (f) => (e) => {
@@ -107,13 +109,21 @@ function Dialog({ s, d, what: { action, policy }, onClose }) {
   };
   const limits = Object.entries(t.minutes).filter(([sec]) => +sec <= s.about.maxSeconds);
   return (
-    <Modal title={t.actOn(t.actions[action], policy.name, d.card.name)} onClose={onClose}>
+    <Modal title={action === "rollback" ? t.rollbackTo(version) : t.actOn(t.actions[action], policy.name, dependency)} onClose={onClose}>
       <form onSubmit={diff ? apply : show}>
         {action === "set" && policy.offers.settings.map((x) => (
           <label key={x.name}>{x.name} {x.unit && <small>({x.unit})</small>}
             <input type="number" name={x.name} step={x.whole ? 1 : "any"} min={x.least} max={x.most} value={values[x.name]} onInput={edit((v) => setValues({ ...values, [x.name]: v }))} required />
           </label>
         ))}
+        {fields && (
+          <>
+            <label>{t.setting}
+              <select name="field" value={field} onChange={edit((v) => (setField(v), setText(fields.find((x) => x.field === v).value)))}>{fields.map((x) => <option value={x.field}>{x.field}</option>)}</select>
+            </label>
+            <label>{t.asInFile}<input name="text" maxLength={500} value={text} onInput={edit(setText)} required /></label>
+          </>
+        )}
         {command && policy.offers.keyed && <label>{t.whichKey}<input name="key" value={key} onInput={edit(setKey)} /></label>}
         {lasting && (
           <label>{t.forHow}
@@ -125,7 +135,7 @@ function Dialog({ s, d, what: { action, policy }, onClose }) {
           <div class="difference">
             <h3>{t.difference}</h3>
             <table>
-              <thead><tr><th scope="col">{policy.name}</th><th scope="col">{t.from}</th><th scope="col">{t.to}</th></tr></thead>
+              <thead><tr><th scope="col">{policy ? policy.name : t.setting}</th><th scope="col">{t.from}</th><th scope="col">{t.to}</th></tr></thead>
               <tbody>{diff.differences.map((x) => <tr><th scope="row">{x.what}</th><td>{x.from}</td><td>{x.to}</td></tr>)}</tbody>
             </table>
             <p>{t.ends} {diff.ends}. {t.undoing} {diff.undo}.</p>

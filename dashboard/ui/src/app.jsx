@@ -4,6 +4,7 @@ import { clock } from "./format.js";
 import { go, live, lookBack, pause, setTheme, store } from "./store.js";
 import { Overview } from "./overview.jsx";
 import { Detail } from "./detail.jsx";
+import { Faults } from "./config.jsx";
 
 const themes = ["auto", "light", "dark"];
 
@@ -57,6 +58,7 @@ export function App() {
       <Top s={s} onHelp={() => setHelp(true)} />
       <main id="main" tabIndex={-1}>
         {s.error && <p class="error" role="alert">{s.error}</p>}
+        {s.ready && <Faults c={s.config} />}
         {!s.ready ? (!s.error && <p class="hint">{t.loading}</p>) : s.route ? <Detail s={s} /> : <Overview s={s} />}
       </main>
       {help && <Help onClose={() => setHelp(false)} />}

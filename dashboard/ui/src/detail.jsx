@@ -5,6 +5,7 @@ import { Badge, Bar } from "./overview.jsx";
 import { Questions } from "./questions.jsx";
 import { Act, Audit, InForce } from "./act.jsx";
 import { Chart, Heat } from "./charts.jsx";
+import { Settings } from "./config.jsx";
 
 export function Detail({ s }) {
   const v = shown(s);
@@ -44,6 +45,7 @@ export function Detail({ s }) {
         </section>
       </div>
       <Act s={s} d={d} />
+      {!v.past && <Settings s={s} d={d} />}
       <div class="thirds">
         <section class="list" aria-label={t.timeline}>
           <h2>{t.timeline}</h2>

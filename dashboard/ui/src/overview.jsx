@@ -4,6 +4,7 @@ import { marks, ms, num, percent, rate, status, story, worstFirst } from "./form
 import { shown } from "./app.jsx";
 import { Questions } from "./questions.jsx";
 import { InForce } from "./act.jsx";
+import { Configuration } from "./config.jsx";
 
 const many = 48; // cards that are drawn before more are asked for
 
@@ -46,6 +47,7 @@ export function Overview({ s }) {
         </ul>
         {fits.length > drawn.length && <button onClick={() => setMore(more + 2)}>{t.more(fits.length - drawn.length)}</button>}
       </section>
+      {!v.past && <Configuration s={s} />}
     </>
   );
 }

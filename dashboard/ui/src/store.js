@@ -4,7 +4,7 @@ import { signalLike } from "./signal.js";
 export const store = signalLike({
   ready: false, error: "", status: "connecting", // connecting, live
   about: { title: "breakwater" }, at: 0, offset: 0, oldest: 0,
-  cards: new Map(), order: [], sparks: new Map(), answers: [], inForce: [],
+  cards: new Map(), order: [], sparks: new Map(), answers: [], inForce: [], config: null,
   route: "", detail: null, history: null,
   held: null, // what is shown instead of what is live: { at, cards, detail } while paused or in the past
   theme: localStorage.getItem("theme") || "auto",
@@ -34,7 +34,7 @@ async function load() {
     store.set({
       ready: true, error: "", about: o.about, at: o.at, offset: o.at - Date.now(), oldest: o.oldest,
       cards: new Map(o.cards.map((c) => [c.name, c])), order: o.cards.map((c) => c.name).sort(),
-      sparks, answers: o.answers || [], inForce: o.inForce,
+      sparks, answers: o.answers || [], inForce: o.inForce, config: o.config || null,
     });
     document.title = o.about.title;
   } catch (e) {
@@ -145,6 +145,7 @@ const post = (path, body) =>
 export const preview = (a) => post("preview", a);
 export const act = (a) => post("act", a);
 export const undo = (id, why) => post("undo", { id, why });
+export const configuration = () => json("config");
 export const events = (name) => json("events" + query(name));
 
 export function setTheme(theme) {

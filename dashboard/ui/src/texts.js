@@ -109,6 +109,7 @@ export const t = {
   actions: {
     force_open: "Force open", force_closed: "Force closed", observe: "Only watch", release: "End the command",
     reset: "Reset", set: "Change a limit", shadow: "Only watch", enforce: "Enforce again",
+    change: "Change a setting", rollback: "Roll back",
   },
   actOn: (action, policy, dep) => `${action}: ${policy} of ${dep}`,
   forHow: "For how long",
@@ -129,6 +130,29 @@ export const t = {
   audit: "Audit log",
   auditNone: "Nobody has changed anything.",
   auditRefused: "Actions that were refused",
+
+  configuration: "Configuration",
+  configInForce: (n, at, applied, refused) => `Version ${n} is in force since ${at}. ${applied} took effect so far, ${refused} ${refused === 1 ? "was" : "were"} refused.`,
+  versions: "Versions",
+  version: (n) => `version ${n}`,
+  whys: { load: "loaded at the start", reload: "reloaded", hand: "set by hand", expired: "a setting made by hand has ended" },
+  rollback: "Roll back to it",
+  rollbackTo: (n) => `Roll back to version ${n}`,
+  faults: "The configuration is wrong",
+  faultsAt: (at) => `What was loaded at ${at} is wrong, so nothing has changed.`,
+  faultsHint: (n) => `Version ${n} stays in force until these are right:`,
+  settings: "Settings",
+  settingsHint: "Every setting in force, and where it comes from.",
+  setting: "Setting",
+  value: "Value",
+  origin: "Comes from",
+  asInFile: "Value, as the file has it",
+  until: (at) => `until ${at}`,
+  defaults: (n) => (n === 1 ? "1 setting with its default" : `${n} settings with their defaults`),
+  layers: {
+    default: "default", "built-in": "built in", defaults: "the program's defaults", file: "file",
+    environment: "environment", flags: "command line", pinned: "pinned by the program",
+  },
 
   keyHelp: [
     ["1 … 9, 0", "open a question"],

@@ -14,6 +14,9 @@ import (
 func Print(w io.Writer, o *dashboard.Overview) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s  %s  %s\n\n", o.About.Title, time.UnixMilli(o.At).Format(time.TimeOnly), verdict(o))
+	if head, faults := faultsOf(o); head != "" {
+		fmt.Fprintf(&b, "%s\n   %s\n\n", head, strings.Join(faults, "\n   "))
+	}
 	rows := [][]string{columns}
 	for i := range o.Cards {
 		rows = append(rows, cells(&o.Cards[i]))

@@ -39,6 +39,8 @@ func serve(t *testing.T) string {
 	for range 10 {
 		_ = policy.Run(t.Context(), p, func(context.Context) error { return errors.New("boom") })
 	}
+	reg.ConfigApplied("1 (load)")
+	reg.ConfigRefused("2 (reload)", errors.New("breakwater.yaml:7:3: mail.breaker.OpenFr: there is no such setting"))
 	srv := httptest.NewServer(http.StripPrefix("/breakwater", d))
 	t.Cleanup(func() { srv.CloseClientConnections(); srv.Close(); d.Close() })
 	return srv.URL + "/breakwater"
@@ -71,6 +73,7 @@ func TestPrint(t *testing.T) {
 	assert.Contains(t, text, "What is open? inventory[red] is open.")
 	assert.Less(t, strings.Index(text, "inventory"), strings.Index(text, "catalogue"), "the worst first")
 	assert.Equal(t, 10, strings.Count(text, "? "))
+	assert.Regexp(t, `the configuration loaded at \d\d:\d\d:\d\d is wrong; version 1 stays in force\n   breakwater.yaml:7:3: mail.breaker.OpenFr: `, text)
 }
 
 func TestRefused(t *testing.T) {

@@ -25,6 +25,7 @@ func colour(l dashboard.Level) string { return colours[min(max(int(l), 0), len(c
 type View struct {
 	client *Client
 	app    *tview.Application
+	root   *tview.Flex
 	head   *tview.TextView
 	list   *tview.Table
 	text   *tview.TextView
@@ -35,6 +36,9 @@ type View struct {
 	paused bool
 	look   chan struct{} // asks for a reading at once
 }
+
+// headLines are those of the head while nothing is wrong with the configuration.
+const headLines = 2
 
 const (
 	keysList = " enter: one dependency   space: pause   q: quit"
@@ -63,11 +67,12 @@ func NewView(client *Client, screen tcell.Screen) *View {
 		}
 	})
 	v.app.SetInputCapture(v.key)
-	v.app.SetRoot(tview.NewFlex().SetDirection(tview.FlexRow).
-		AddItem(v.head, 2, 0, false).
+	v.root = tview.NewFlex().SetDirection(tview.FlexRow).
+		AddItem(v.head, headLines, 0, false).
 		AddItem(v.list, 0, 2, true).
 		AddItem(v.text, 0, 3, false).
-		AddItem(v.foot, 1, 0, false), true)
+		AddItem(v.foot, 1, 0, false)
+	v.app.SetRoot(v.root, true)
 	return v
 }
 
@@ -192,7 +197,15 @@ func (v *View) drawList(o *dashboard.Overview, paused bool) {
 	for i := range o.Cards {
 		level = max(level, o.Cards[i].Level)
 	}
-	v.head.SetText(fmt.Sprintf(" [::b]%s[::-]  %s%s\n [%s::b]%s[-::-]", tview.Escape(o.About.Title), time.UnixMilli(o.At).Format(time.TimeOnly), state, colour(level), verdict(o)))
+	head := fmt.Sprintf(" [::b]%s[::-]  %s%s\n [%s::b]%s[-::-]", tview.Escape(o.About.Title), time.UnixMilli(o.At).Format(time.TimeOnly), state, colour(level), verdict(o))
+	lines := headLines
+	if what, faults := faultsOf(o); what != "" {
+		text := tview.Escape(strings.Join(append([]string{what}, faults...), "\n "))
+		head += "\n [red]" + text + "[-]"
+		lines += 1 + len(faults)
+	}
+	v.root.ResizeItem(v.head, lines, 0)
+	v.head.SetText(head)
 	at := v.nameIn(first(v.list.GetSelection()))
 	v.list.Clear()
 	for i, name := range columns {
@@ -270,10 +283,29 @@ func (v *View) drawDetail(d *dashboard.Detail) {
 	for _, in := range d.Failures[:min(len(d.Failures), 4)] {
 		failures = append(failures, tview.Escape(strings.Join(slices.DeleteFunc([]string{clock(in.At), in.Words, in.Error}, func(s string) bool { return s == "" }), " ")))
 	}
+	section("set by hand", byHand(d.Settings))
 	section("timeline", changes)
 	section("last refusals", refusals)
 	section("last failures", failures)
 	v.text.SetText(b.String())
+}
+
+// byHand lists the settings that somebody has made, with where they come from and until
+// when they hold.
+func byHand(settings []dashboard.PolicySettings) (lines []string) {
+	for _, p := range settings {
+		for _, s := range p.Settings {
+			if s.Layer != "hand" {
+				continue
+			}
+			line := fmt.Sprintf("%s.%s %s (%s)", p.Policy, s.Field, s.Value, s.Origin)
+			if s.Until > 0 {
+				line += " until " + clock(s.Until)
+			}
+			lines = append(lines, tview.Escape(line))
+		}
+	}
+	return lines
 }
 
 func clock(ms int64) string { return time.UnixMilli(ms).Format(time.TimeOnly) }

@@ -29,6 +29,7 @@ func serveOpen(t *testing.T) string {
 	for range 10 {
 		_ = policy.Run(t.Context(), p, func(context.Context) error { return errors.New("boom") })
 	}
+	reg.ConfigRefused("2 (reload)", errors.New("breakwater.yaml:7:3: catalogue.breaker.OpenFr: there is no such setting"))
 	srv := httptest.NewServer(d)
 	t.Cleanup(func() { srv.CloseClientConnections(); srv.Close(); d.Close() })
 	return srv.URL
@@ -54,6 +55,7 @@ func TestView(t *testing.T) {
 		require.Fail(t, "it never showed "+what, "%s", text)
 	}
 	shows("1 of 2 in trouble")
+	shows("breakwater.yaml:7:3: catalogue.breaker.OpenFr")
 	screen.SetSize(140, 90) // now that it is initialised
 	shows("inventory[red]")
 	shows("What is open?")
@@ -79,4 +81,14 @@ func contents(s tcell.SimulationScreen) string {
 		b.Write(c.Bytes)
 	}
 	return b.String()
+}
+
+func TestByHand(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, []string{"bulkhead.Limit 3 (by hand, ann: why) until " + clock(5000), "retry.MaxAttempts 4 (by hand)"}, byHand([]dashboard.PolicySettings{
+		{Policy: "bulkhead", Settings: []dashboard.EffectiveSetting{
+			{Field: "Limit", Value: "3", Layer: "hand", Origin: "by hand, ann: why", Until: 5000}, {Field: "MaxWait", Value: "0s", Layer: "default"},
+		}},
+		{Policy: "retry", Settings: []dashboard.EffectiveSetting{{Field: "MaxAttempts", Value: "4", Layer: "hand", Origin: "by hand"}}},
+	}))
 }

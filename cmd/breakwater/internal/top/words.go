@@ -120,3 +120,13 @@ func verdict(o *dashboard.Overview) string {
 	}
 	return fmt.Sprintf("%s all %d fine", mark(dashboard.LevelFine), len(o.Cards))
 }
+
+// faultsOf says what is wrong with the configuration that was loaded last. The head is
+// empty when nothing is.
+func faultsOf(o *dashboard.Overview) (head string, faults []string) {
+	c := o.Config
+	if c == nil || len(c.Faults) == 0 {
+		return "", nil
+	}
+	return fmt.Sprintf("the configuration loaded at %s is wrong; version %d stays in force", clock(c.FaultAt), c.Version), c.Faults
+}
