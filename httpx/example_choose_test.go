@@ -4,12 +4,51 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"time"
 
 	"github.com/breakwater-go/breakwater/breaker"
+	"github.com/breakwater-go/breakwater/bulkhead"
 	"github.com/breakwater-go/breakwater/httpx"
+	"github.com/breakwater-go/breakwater/internal/memhttp"
 	"github.com/breakwater-go/breakwater/policy"
 )
+
+// A server that stops in the middle of its answer holds neither the caller nor a permit.
+func ExampleBodyTimeoutError() {
+	server := memhttp.NewServer(lines(1, true)) // stands for one that has hung
+	defer server.Close()
+	feed, err := policy.New("feed", bulkhead.Semaphore{}, breaker.Config{}, policy.Timeouts{Attempt: time.Second})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	rt, err := httpx.Config{BodyIdleTimeout: 10 * time.Millisecond}.Transport(feed, server.Transport())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, server.URL(), http.NoBody)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	resp, err := (&http.Client{Transport: rt}).Do(req)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, resp.Body)
+	if late, ok := errors.AsType[*httpx.BodyTimeoutError](err); ok {
+		fmt.Println(late.Field, late.After)
+	}
+	fmt.Println(err)
+	// Output:
+	// BodyIdleTimeout 10ms
+	// httpx: feed: no byte of the response body came for 10ms (BodyIdleTimeout)
+}
 
 // fetch prints what comes of a request.
 func fetch(client *http.Client, method, url string) {
