@@ -15,6 +15,8 @@ const (
 	maxBurst  = 1_000_000
 	maxFor    = 24 * time.Hour
 	maxStages = 1000
+
+	maxRequests = 1_000_000_000
 )
 
 // Stage is a part of a load: a burst, a rate that is constant or a ramp, or a pause.
@@ -58,6 +60,8 @@ func (s Stage) validate() error {
 		return fmt.Errorf("for: %v: want at most %v", s.For, maxFor)
 	case !(s.From >= 0 && s.From <= maxRate && s.To >= 0 && s.To <= maxRate):
 		return fmt.Errorf("%s..%s requests per second: want 0 to %d", number(s.From), number(s.To), int(maxRate))
+	case (s.From+s.To)/2*s.For.Seconds() > maxRequests:
+		return fmt.Errorf("%v: want at most %d requests", s, maxRequests)
 	}
 	return nil
 }
@@ -159,7 +163,9 @@ func NewSchedule(stages ...Stage) (*Schedule, error) {
 		}
 		part := scheduled{Stage: stage, first: s.total, n: stage.requests(), start: s.length}
 		s.stages = append(s.stages, part)
-		s.total += part.n
+		if s.total += part.n; s.total > maxRequests {
+			return nil, fmt.Errorf("stage %d: with it there are more than %d requests", i+1, maxRequests)
+		}
 		s.length += stage.For
 	}
 	switch {

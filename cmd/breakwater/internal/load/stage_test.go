@@ -67,6 +67,8 @@ func TestNewScheduleCountsRequests(t *testing.T) {
 		"stage 2: burst: -1":           {{Burst: 5}, {Burst: -1}},
 		"at most 24h0m0s":              {{From: 1, To: 1, For: 25 * time.Hour}},
 		"the stages last":              {{From: 1, To: 1, For: 20 * time.Hour}, {From: 1, To: 1, For: 20 * time.Hour}},
+		"want at most 1000000000":      {{From: 1e5, To: 1e5, For: 20 * time.Hour}},
+		"stage 2: with it there are":   {{From: 1e5, To: 1e5, For: 2 * time.Hour}, {From: 1e5, To: 1e5, For: 2 * time.Hour}},
 		"want 0 to 1000000":            {{From: -1, To: 1, For: time.Second}},
 		"1001 stages: want at most 10": make([]load.Stage, 1001),
 	} {
