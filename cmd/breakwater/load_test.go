@@ -64,6 +64,9 @@ func runLoad(t *testing.T, args ...string) load.Report {
 	return r
 }
 
+// slack is how many tokens there may be more, or fewer, since the machine was busy.
+func slack(r load.Report, rate float64) float64 { return rate * r.Latency.All.Max / 1000 }
+
 func TestLoadBurst(t *testing.T) {
 	t.Parallel()
 	r := runLoad(t, "--url", captcha(t, 1), "--burst", "50")
@@ -81,10 +84,10 @@ func TestLoadRate(t *testing.T) {
 	slow, fast := captcha(t, 4), captcha(t, 40)
 	r := runLoad(t, "--url", slow, "--rate", "10/s", "--for", "3s")
 	assert.Equal(t, 30, r.Sent)
-	assert.InDelta(t, 12, r.Passed, 1)
+	assert.InDelta(t, 12, r.Passed, 1+slack(r, 4))
 	r = runLoad(t, "--url", fast, "--rate", "80/s", "--for", "2500ms")
 	assert.Equal(t, 200, r.Sent)
-	assert.InDelta(t, 100, r.Passed, 4)
+	assert.InDelta(t, 100, r.Passed, 2+slack(r, 40))
 	assert.InDelta(t, 80, r.OfferedPerSecond, 0.1)
 }
 
