@@ -292,10 +292,18 @@ func (b *Breaker) wish(t *tally, now time.Time, o policy.Outcome) {
 	}
 }
 
-// amend counts a failure for a call that was left as a success before.
+// amend counts a failure, or slowness, for a call that was left as a success before.
 func (b *Breaker) amend(word uint64, now time.Time, o policy.Outcome) {
+	c := window.Counts{Slow: 1}
+	if o.Kind.IsFailure() {
+		c = window.Counts{Failures: 1}
+	}
 	p := b.phase.Load()
 	if t := p.tally; t != nil && p.covers(word) {
+		if c.Failures == 0 {
+			b.decide(t, now, t.amendSlow(now), 0)
+			return
+		}
 		var row uint64
 		if b.rules().consecutive > 0 {
 			row = t.row.amended()
@@ -312,7 +320,7 @@ func (b *Breaker) amend(word uint64, now time.Time, o policy.Outcome) {
 	defer b.unlock()
 	b.tickLocked(ns)
 	if b.m.state == HalfOpen && generationOf(b.phase.Load().word) == generationOf(word) {
-		if ch, changed := b.m.amend(ns, o); changed {
+		if ch, changed := b.m.amend(ns, c, o); changed {
 			b.changedLocked(ch)
 		}
 	}

@@ -507,6 +507,76 @@ func TestAmend(t *testing.T) {
 	})
 }
 
+// A transaction whose beginning had settled the call, and one of whose statements is slow.
+func TestProlong(t *testing.T) {
+	t.Parallel()
+	for name, cfg := range map[string]breaker.Config{
+		"time":       {Window: time.Minute},
+		"last calls": {LastCalls: 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				cfg.MinCalls, cfg.Probes, cfg.SlowAfter, cfg.SlowRatio = 4, 1, time.Second, 0.5
+				p := newPipeline(t, cfg)
+				begin := func(took time.Duration) policy.Handle {
+					h, err := p.Enter(t.Context())
+					require.NoError(t, err)
+					time.Sleep(took)
+					require.True(t, h.Settle(policy.Success, 0))
+					return h
+				}
+				slow := func() [2]uint64 { return [2]uint64{look(t, p).Calls, look(t, p).Slow} }
+				first := begin(0)
+				require.True(t, first.Prolong(time.Second), "longer, and not slow yet")
+				require.Equal(t, [2]uint64{1, 0}, slow())
+				require.False(t, first.Prolong(time.Millisecond), "no longer")
+				require.True(t, first.Prolong(2*time.Second))
+				require.Equal(t, [2]uint64{1, 1}, slow())
+				require.True(t, first.Prolong(3*time.Second))
+				require.Equal(t, [2]uint64{1, 1}, slow(), "a call is slow once")
+				require.True(t, first.Amend(policy.Failure))
+				require.False(t, first.Prolong(time.Hour), "it has failed")
+				require.Equal(t, uint64(1), look(t, p).Failures)
+				long := begin(2 * time.Second)
+				require.True(t, long.Prolong(3*time.Second))
+				require.Equal(t, [2]uint64{2, 2}, slow(), "it was slow before")
+				others := []policy.Handle{begin(0), begin(0)}
+				require.Equal(t, "open", look(t, p).State, "two of four")
+				require.True(t, others[0].Prolong(time.Minute))
+				require.Equal(t, uint64(2), look(t, p).Slow, "its state has passed")
+
+				time.Sleep(time.Minute)
+				probe := begin(0)
+				require.Equal(t, "closed", look(t, p).State)
+				for _, h := range append(others, first, long, probe) {
+					h.Release()
+					require.False(t, h.Prolong(time.Hour))
+				}
+			})
+		})
+	}
+}
+
+// A probe that turns out slow.
+func TestProlongOfAProbe(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPipeline(t, breaker.Config{MinCalls: 1, Probes: 2, SlowAfter: time.Second, SlowRatio: 0.5, OpenFor: time.Minute})
+		require.ErrorIs(t, call(t, p, errDown), errDown)
+		require.Equal(t, "open", look(t, p).State)
+		time.Sleep(time.Minute)
+		h, err := p.Enter(t.Context())
+		require.NoError(t, err)
+		require.True(t, h.Settle(policy.Success, 0))
+		require.Equal(t, "half_open", look(t, p).State)
+		require.True(t, h.Prolong(2*time.Second))
+		require.Equal(t, "open", look(t, p).State, "one of two is half")
+		require.Equal(t, breaker.WhyProbeSlow, look(t, p).Why)
+		h.Release()
+	})
+}
+
 // Two pipelines that are given the same Breaker share its state.
 func TestSharedBreaker(t *testing.T) {
 	t.Parallel()

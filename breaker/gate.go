@@ -73,7 +73,8 @@ func (b *Breaker) Leave(a *policy.Attempt, slot int, o policy.Outcome) {
 
 // Amend implements [policy.Amender].
 func (b *Breaker) Amend(a *policy.Attempt, slot int, o policy.Outcome) {
-	if o.Kind.IsFailure() {
+	slowAfter := b.rules().slowAfter
+	if o.Kind.IsFailure() || o.Duration > slowAfter && a.Settled().Duration <= slowAfter {
 		b.amend(a.Slot(slot).Word, a.Now(), o)
 	}
 }

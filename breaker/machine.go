@@ -272,18 +272,18 @@ func (m *machine) wish(ns int64, c window.Counts, o policy.Outcome) {
 	}
 }
 
-// amend makes a probe that was counted as a success a failed one, of those that were
-// not slow if there is one.
-func (m *machine) amend(ns int64, o policy.Outcome) (change, bool) {
-	if m.counts.Failures == m.counts.Calls {
+// amend makes a probe that was counted as a success a failed or a slow one, of those that
+// were neither if there is one.
+func (m *machine) amend(ns int64, c window.Counts, o policy.Outcome) (change, bool) {
+	if m.counts.Failures+c.Failures > m.counts.Calls || m.counts.Slow+c.Slow > m.counts.Calls {
 		return change{}, false
 	}
 	if m.good > 0 {
 		m.good--
 	}
-	c := window.Counts{Failures: 1}
 	m.wish(ns, c, o)
-	m.counts.Failures++
+	m.counts.Failures += c.Failures
+	m.counts.Slow += c.Slow
 	return m.decide(ns, c, false)
 }
 

@@ -66,6 +66,13 @@ func (t *tally) amend(now time.Time) window.Counts {
 	return t.last.Amend(now)
 }
 
+func (t *tally) amendSlow(now time.Time) window.Counts {
+	if t.time != nil {
+		return t.time.AmendSlow(now)
+	}
+	return t.last.AmendSlow(now)
+}
+
 func (t *tally) counts(now time.Time) window.Counts {
 	if t.time != nil {
 		return t.time.Counts(now)

@@ -32,7 +32,8 @@ type Gate interface {
 }
 
 // An Amender is a gate that can correct an outcome which it was told as a success
-// before: the response's body failed after its headers had settled the attempt.
+// before: the response's body failed after its headers had settled the attempt, or, where
+// it is a success still, something that followed took longer.
 type Amender interface {
 	// Amend comes after Leave, unless the gate holds ([Part.Holds]), and finds what
 	// Enter left in the slot.

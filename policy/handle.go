@@ -82,13 +82,43 @@ func (h Handle) Amend(kind Kind) bool {
 		return false
 	}
 	a.now = a.pipe.elapsed()
-	a.outcome = Outcome{Kind: kind, Duration: max(a.now-a.start, 0)}
+	failed := Outcome{Kind: kind, Duration: max(a.now-a.start, 0)}
+	a.amend(failed)
+	a.outcome = failed
+	a.tellEnd(a.outcome, nil)
+	return true
+}
+
+// amend tells the gates of an outcome that takes the place of the one they know.
+func (a *Attempt) amend(o Outcome) {
 	for i := range a.plan.gates {
 		if g, ok := a.plan.gates[i].gate.(Amender); ok && a.admitted&(1<<i) != 0 {
-			g.Amend(a, i, a.outcome)
+			g.Amend(a, i, o)
 		}
 	}
-	a.tellEnd(a.outcome, nil)
+}
+
+// Settled returns the outcome that the gates have been told last: in [Amender.Amend], the one
+// that is corrected.
+func (a *Attempt) Settled() Outcome { return a.outcome }
+
+// Prolong corrects the duration of an attempt that was settled as a success: something that
+// followed, such as a statement of a transaction, took d. It must come before Release, and
+// reports whether it did anything: a duration that is no longer corrects nothing. A breaker
+// finds the attempt slow by it; what has been counted of durations stays as it is.
+func (h Handle) Prolong(d time.Duration) bool {
+	if !h.take(phaseSettled) {
+		return false
+	}
+	defer h.put()
+	a := h.a
+	if a.outcome.Kind != Success || d <= a.outcome.Duration {
+		return false
+	}
+	a.now = a.pipe.elapsed()
+	longer := Outcome{Kind: Success, Duration: d}
+	a.amend(longer)
+	a.outcome = longer
 	return true
 }
 

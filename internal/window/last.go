@@ -84,7 +84,13 @@ func (l *Last) Record(_ time.Time, d Counts) Counts {
 
 // Amend makes a plain call that was counted before a failed one, like
 // [Window.Amend].
-func (l *Last) Amend(_ time.Time) Counts {
+func (l *Last) Amend(time.Time) Counts { return l.amend(markFailed, Counts{Failures: 1}) }
+
+// AmendSlow makes a call that was counted before a slow one, like [Window.AmendSlow].
+func (l *Last) AmendSlow(time.Time) Counts { return l.amend(markSlow, Counts{Slow: 1}) }
+
+// amend marks the newest call that is not marked so.
+func (l *Last) amend(as marked, d Counts) Counts {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := l.callsLocked()
@@ -93,17 +99,18 @@ func (l *Last) Amend(_ time.Time) Counts {
 	for place := n; place > n-min(n, l.size); place-- {
 		switch {
 		case i < 0 || l.marked.at(i).place() != place:
-			l.marked.insert(i+1, newMarked(place, Counts{Failures: 1}))
-		case !l.marked.at(i).failed():
-			l.marked.set(i, l.marked.at(i)|markFailed)
+			l.marked.insert(i+1, newMarked(place, d))
+		case l.marked.at(i)&as == 0:
+			l.marked.set(i, l.marked.at(i)|as)
 		default:
 			i--
 			continue
 		}
-		l.sum.Failures++
+		l.sum.add(d)
 		return l.figuresLocked(n)
 	}
-	return l.recordLocked(Counts{Calls: 1, Failures: 1})
+	d.Calls = 1
+	return l.recordLocked(d)
 }
 
 // Counts returns the figures.
@@ -187,7 +194,6 @@ func newMarked(place uint64, d Counts) marked {
 }
 
 func (m marked) place() uint64 { return uint64(m >> markBits) }
-func (m marked) failed() bool  { return m&markFailed != 0 }
 
 // counts returns what the call adds to the figures besides itself.
 func (m marked) counts() Counts {

@@ -3,6 +3,7 @@ package window_test
 import (
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -72,6 +73,26 @@ func TestLastReportsTheMark(t *testing.T) {
 		l.Record(base, failed)
 		assert.False(t, l.Add(base, 0), "it never holds two calls")
 	}
+}
+
+func TestAmendSlowTakesTheNewestThatWasNot(t *testing.T) {
+	t.Parallel()
+	l := window.NewLast(3)
+	assert.Equal(t, counts{1, 0, 1}, l.AmendSlow(base), "there is none: counted, as slow")
+	l.Record(base, counts{1, 1, 0})
+	assert.Equal(t, counts{2, 1, 2}, l.AmendSlow(base), "a failed call may turn out slow")
+	l.Add(base, 0)
+	assert.Equal(t, counts{3, 1, 3}, l.AmendSlow(base))
+	assert.Equal(t, counts{3, 1, 3}, l.AmendSlow(base), "none is left: counted, as slow, in place of the oldest")
+
+	w := window.New(base, 10*time.Second, 10)
+	assert.Equal(t, counts{1, 0, 1}, w.AmendSlow(base))
+	w.Add(base.Add(time.Second), 0)
+	w.Record(base.Add(time.Second), counts{1, 1, 0})
+	assert.Equal(t, counts{3, 1, 2}, w.AmendSlow(base.Add(2*time.Second)))
+	assert.Equal(t, counts{3, 1, 3}, w.AmendSlow(base.Add(2*time.Second)))
+	assert.Equal(t, counts{4, 1, 4}, w.AmendSlow(base.Add(2*time.Second)), "all were slow: counted again")
+	assert.Equal(t, counts{1, 0, 1}, w.Counts(base.Add(11500*time.Millisecond)))
 }
 
 func TestLastAmendTakesTheNewestPlainCall(t *testing.T) {

@@ -193,6 +193,23 @@ func (w *Window) Amend(now time.Time) Counts {
 	return w.recordLocked(w.slot(w.epoch), Counts{Calls: 1, Failures: 1})
 }
 
+// AmendSlow makes a call that was counted before a slow one, as Amend does a failed one: the
+// newest that was not slow.
+func (w *Window) AmendSlow(now time.Time) Counts {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.advanceLocked(w.nanos(now))
+	live := w.live.load()
+	for i := range w.usedLocked() {
+		s := w.slot(w.epoch - i)
+		if w.ring[s].Calls+live > w.ring[s].Slow {
+			return w.recordLocked(s, Counts{Slow: 1})
+		}
+		live = 0 // all of it is in the newest bucket
+	}
+	return w.recordLocked(w.slot(w.epoch), Counts{Calls: 1, Slow: 1})
+}
+
 // TryAddFailure counts a failure, without a call, if allow agrees with the figures
 // before it, and reports whether it did. Deciding and counting are one step: no two
 // calls are allowed by the same figures. Plain calls go on meanwhile. allow runs
