@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"time"
 
 	"github.com/breakwater-go/breakwater/policy"
 )
@@ -23,14 +24,17 @@ func run[T any](ctx context.Context, c *guardedConn, f func(context.Context) (T,
 	if !c.inTx {
 		return do(ctx, c.g, f)
 	}
+	began := time.Now()
 	v, err := f(ctx)
-	c.note(err)
+	c.done(began, err)
 	return v, err
 }
 
-func (c *guardedConn) note(err error) {
+// done corrects the success of the transaction, if a statement failed or was slow.
+func (c *guardedConn) done(began time.Time, err error) {
 	if !errors.Is(err, driver.ErrSkip) {
 		c.g.amend(c.tx, err)
+		c.tx.Prolong(time.Since(began))
 	}
 }
 
@@ -41,8 +45,9 @@ func (c *guardedConn) query(ctx context.Context, f func(context.Context) (driver
 		return run(ctx, c, f) // not by way of the interceptor, so nobody is told of the end
 	}
 	if c.inTx {
+		began := time.Now()
 		rows, err := f(ctx)
-		c.note(err)
+		c.done(began, err)
 		if err == nil {
 			*r = rowsOf{g: c.g, h: c.tx, shared: true}
 		}
@@ -181,15 +186,17 @@ type guardedTx struct {
 
 func (t *guardedTx) Commit() error {
 	defer t.c.over()
+	began := time.Now()
 	err := t.Tx.Commit()
-	t.c.note(err)
+	t.c.done(began, err)
 	return err
 }
 
 func (t *guardedTx) Rollback() error {
 	defer t.c.over()
+	began := time.Now()
 	err := t.Tx.Rollback()
-	t.c.note(err)
+	t.c.done(began, err)
 	return err
 }
 

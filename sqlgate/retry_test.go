@@ -394,6 +394,59 @@ func TestInTxCountsTheDatabasesTime(t *testing.T) {
 	})
 }
 
+// A statement that is slow makes a slow call of a transaction whose beginning was quick, and of
+// a connection; the program's own time does not.
+func TestSlowStatementsOfTransactions(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for name, slow := range map[string]bool{"QUICK": false, "SLOW": true} {
+			w := &world{run: func(_ context.Context, q string) error {
+				if q == "SLOW" {
+					time.Sleep(2 * time.Second)
+				}
+				return nil
+			}}
+			want := figures{calls: 1}
+			if slow {
+				want.slow = 1
+			}
+			p := pipe(t)
+			db := open(t, w, 1, p, sqlgate.Config{})
+			tx, err := db.BeginTx(t.Context(), nil)
+			require.NoError(t, err)
+			time.Sleep(time.Minute)
+			for range 2 {
+				_, err = tx.ExecContext(t.Context(), name)
+				require.NoError(t, err)
+			}
+			require.NoError(t, tx.Commit())
+			require.Equal(t, want, figuresOf(p), name)
+			require.NoError(t, db.Close())
+
+			p = pipe(t)
+			db = open(t, w, 1, p, sqlgate.Config{})
+			c, err := db.Conn(t.Context())
+			require.NoError(t, err)
+			_, err = c.ExecContext(t.Context(), name)
+			require.NoError(t, err)
+			require.NoError(t, c.Close())
+			require.Equal(t, want, figuresOf(p), name)
+			require.NoError(t, db.Close())
+
+			p = pipe(t)
+			guarded := guardedAt(t, w, p, sqlgate.DriverConfig{})
+			inTx, err := guarded.BeginTx(t.Context(), nil)
+			require.NoError(t, err)
+			_, err = inTx.ExecContext(t.Context(), name)
+			require.NoError(t, err)
+			require.NoError(t, inTx.Rollback())
+			want.calls++ // the opening of the connection
+			require.Equal(t, want, figuresOf(p), name)
+			require.NoError(t, guarded.Close())
+		}
+	})
+}
+
 // A query that may be hedged is, and the one that lost gives back all that it had.
 func TestHedgedQuery(t *testing.T) {
 	t.Parallel()

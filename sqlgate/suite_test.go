@@ -63,10 +63,6 @@ func TestConformance(t *testing.T) { //nolint:paralleltest // it counts goroutin
 			_, err := db.ExecContext(ctx, statement(c))
 			return err
 		},
-		"row": func(ctx context.Context, db *sqlgate.DB, c conformance.Case) error {
-			var v any
-			return db.QueryRowContext(ctx, statement(c)).Scan(&v)
-		},
 		"tx": func(ctx context.Context, db *sqlgate.DB, c conformance.Case) error {
 			return sqlgate.InTx(ctx, db, nil, func(ctx context.Context, tx *sqlgate.Tx) error {
 				if c == conformance.Panic {
@@ -159,7 +155,6 @@ func TestConformanceDriver(t *testing.T) { //nolint:paralleltest // it counts go
 				a.Skip[conformance.Abandoned] = "the answer is taken whole"
 			}
 			if name == "tx" { // its beginning has settled it, and what follows corrects failures only
-				a.Figures[conformance.Slow] = conformance.Figures{Calls: 1}
 				a.Figures[conformance.Canceled] = conformance.Figures{Calls: 1}
 			}
 			a.Start = func(t *testing.T, p *policy.Pipeline, c conformance.Case) (func(context.Context) error, func()) {

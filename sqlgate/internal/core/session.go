@@ -47,6 +47,9 @@ func (s *Session) Done(began time.Time, err error) {
 	s.Gate.Took(d)
 	s.busy.Add(int64(d))
 	s.Note(err)
+	if s.Lease != nil {
+		s.Lease.handle.Prolong(d) // a statement that is slow makes a slow call of it
+	}
 }
 
 // Ended ends a transaction that was one attempt, begun at the given time: with err, and after
