@@ -7,14 +7,31 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// give makes a command of the caller what the one of an attempt has become.
+// give gives a command of the caller what the one of an attempt has got. All types of go-redis
+// have SetVal and Val, of the same types. The rest of the command stays as it is, as somebody may
+// wait for it already.
 func give(to, from redis.Cmder) error {
-	t, f := reflect.ValueOf(to), reflect.ValueOf(from)
-	if t.Kind() != reflect.Pointer || t.Type() != f.Type() {
-		return fmt.Errorf("redisx: a %T cannot be copied", to)
+	to.SetErr(from.Err())
+	set, val := reflect.ValueOf(to).MethodByName("SetVal"), reflect.ValueOf(from).MethodByName("Val")
+	if !set.IsValid() || !val.IsValid() || set.Type().NumIn() != val.Type().NumOut() {
+		return fmt.Errorf("redisx: the value of a %T cannot be set", to)
 	}
-	t.Elem().Set(f.Elem())
+	for i := range set.Type().NumIn() {
+		if set.Type().In(i) != val.Type().Out(i) {
+			return fmt.Errorf("redisx: the value of a %T cannot be set", to)
+		}
+	}
+	set.Call(val.Call(nil))
 	return nil
+}
+
+// borrows reports whether a command writes to memory, or a writer, of the caller: it is not
+// tried twice, nor beside the caller.
+func borrows(cmd redis.Cmder) bool { return cmd.NoRetry() }
+
+// errBorrows says why such a command does not run.
+func errBorrows(cmd redis.Cmder) error {
+	return fmt.Errorf("redisx: %T writes to memory of its caller, which an attempt on a bulkhead.Pool may outlive: send it through a pipeline without one", cmd)
 }
 
 // answer makes the value of a fallback that of a command.

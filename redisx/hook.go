@@ -2,6 +2,7 @@ package redisx
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -58,6 +59,9 @@ func (h *Hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		call := h.call(ctx, cmd, nil)
 		x := exchange{h: h, caller: ctx, one: next, cmd: cmd, detached: h.p.Detaches(*call), again: call.Idempotent}
 		if x.detached {
+			if borrows(cmd) {
+				return errBorrows(cmd)
+			}
 			x.cmd = cmd.Clone() // the caller may leave, and have the command back, before an attempt begins
 		}
 		v, err := policy.DoAttempt(ctx, h.p, call, x, send, nil)
@@ -92,6 +96,9 @@ func (h *Hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 		call := h.call(ctx, nil, cmds)
 		x := exchange{h: h, caller: ctx, many: next, cmds: cmds, detached: h.p.Detaches(*call), again: call.Idempotent}
 		if x.detached {
+			if i := slices.IndexFunc(cmds, borrows); i >= 0 {
+				return fail(cmds, errBorrows(cmds[i]))
+			}
 			x.cmds = clones(cmds)
 		}
 		v, err := policy.DoAttempt(ctx, h.p, call, x, sendMany, nil)
@@ -114,13 +121,18 @@ func (h *Hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 				err = answerMany(cmds, v)
 			}
 		}
-		if err != nil {
-			for _, c := range cmds {
-				c.SetErr(err)
-			}
-		}
-		return err
+		return fail(cmds, err)
 	}
+}
+
+// fail gives an error to each command.
+func fail(cmds []redis.Cmder, err error) error {
+	if err != nil {
+		for _, c := range cmds {
+			c.SetErr(err)
+		}
+	}
+	return err
 }
 
 // exchange is one call of the caller, tried once or more: a command, or a pipeline of them.
@@ -204,10 +216,7 @@ func sendMany(ctx context.Context, x exchange, at *policy.Attempt) (any, error) 
 		return inPlace, nil
 	}
 	if re := x.h.unreached(ctx, at, first); re != nil {
-		for _, c := range cmds {
-			c.SetErr(re)
-		}
-		return x.reply(reply{cmds: cmds, sent: true}, policy.NotRun, re)
+		return x.reply(reply{cmds: cmds, sent: true}, policy.NotRun, fail(cmds, re))
 	}
 	worst, err := policy.Success, first
 	for _, c := range cmds {
@@ -314,6 +323,7 @@ func (x *exchange) reply(r reply, kind policy.Kind, err error) (any, error) {
 // call returns what the pipeline is told about a command or a pipeline of them.
 func (h *Hook) call(ctx context.Context, cmd redis.Cmder, cmds []redis.Cmder) *policy.Call {
 	said := policy.CallFrom(ctx)
+	never := h.cfg.ClientRetries || cmd != nil && borrows(cmd) || slices.ContainsFunc(cmds, borrows)
 	again := said.Idempotent
 	if !again {
 		if cmd != nil {
@@ -327,7 +337,7 @@ func (h *Hook) call(ctx context.Context, cmd redis.Cmder, cmds []redis.Cmder) *p
 	}
 	if said == (policy.Call{}) {
 		switch {
-		case h.cfg.ClientRetries:
+		case never:
 			return &once
 		case again:
 			return &repeatable
@@ -335,8 +345,8 @@ func (h *Hook) call(ctx context.Context, cmd redis.Cmder, cmds []redis.Cmder) *p
 		return &plain
 	}
 	own := said // said itself must not escape
-	own.Idempotent = again && !h.cfg.ClientRetries
-	own.NoRetry = said.NoRetry || h.cfg.ClientRetries
+	own.Idempotent = again && !never
+	own.NoRetry = said.NoRetry || never
 	return &own
 }
 
