@@ -24,8 +24,8 @@ type ManagerConfig struct {
 	// Sources are where the settings come from, see [Load].
 	Sources []Source
 
-	// Code returns policies of a dependency that are no data: fallbacks, classifiers,
-	// a limit on a shared Redis. It is called for each dependency at each load, and
+	// Code returns policies of a dependency that are no data and that the file does not
+	// refer to by a name ([Program]): observers, a gate of one's own. It is called for each dependency at each load, and
 	// should return the same live objects each time, since what it returns for the
 	// first time starts afresh. Nil means none.
 	Code func(dependency string) []policy.Policy

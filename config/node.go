@@ -165,4 +165,24 @@ func fromValue(v any, o Origin) *node {
 	}
 }
 
+// plain returns what a node says, as parsers of maps do.
+func (n *node) plain() any {
+	switch n.kind {
+	case mappingNode:
+		m := make(map[string]any, len(n.keys))
+		for _, key := range n.keys {
+			m[key] = n.fields[key].plain()
+		}
+		return m
+	case listNode:
+		list := make([]any, len(n.items))
+		for i, item := range n.items {
+			list[i] = item.plain()
+		}
+		return list
+	default:
+		return n.scalar
+	}
+}
+
 func itoa(i int) string { return strconv.Itoa(i) }

@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/breakwater-go/breakwater/policy"
@@ -19,6 +21,19 @@ type Program struct {
 	// Kinds are kinds of policies of other packages, such as that of
 	// config/redisconfig.
 	Kinds []Kind
+
+	// Policies are those that a file refers to by these names ("Use"), since they are
+	// code: fallbacks, stale caches, deferrals, maps of errors and classifiers. Several
+	// dependencies may use one.
+	Policies map[string]policy.Policy
+
+	// AnyName takes names in the file as they are: for tools that look at it without the
+	// program that it belongs to. No pipeline can be made of policies that are not here.
+	AnyName bool
+
+	once  sync.Once
+	found map[string]*handed
+	errs  []error
 }
 
 // Kind is a kind of policy that another package adds to those of this one.
@@ -80,11 +95,13 @@ type AboutLimit struct {
 // Layer implements [Source].
 func (*Program) Layer() Layer { return LayerBuiltIn }
 
-// Read implements [Source]. The error says what is wrong with the program's kinds.
+// Read implements [Source]. The error says what is wrong with the program's kinds and
+// policies.
 func (p *Program) Read(context.Context) (Content, error) {
 	c := Content{Name: "program", program: p}
-	names := kindNames(kinds)
-	var errs []error
+	p.once.Do(func() { p.found, p.errs = p.handedOver() })
+	names := basic.kindNames()
+	errs := slices.Clone(p.errs)
 	for i, k := range p.Kinds {
 		fail := func(field string, value any, want string) {
 			errs = append(errs, &policy.ConfigError{Policy: "config", Field: fmt.Sprintf("Kinds[%d].%s", i, field), Value: value, Want: want})
@@ -107,22 +124,29 @@ func (p *Program) Read(context.Context) (Content, error) {
 }
 
 // vocabulary is what the settings of a load may speak of.
-type vocabulary struct{ kinds []kindOf }
+type vocabulary struct {
+	kinds    []kindOf
+	policies map[string]*handed
+	anyName  bool
+}
 
 // basic is the vocabulary of this package alone.
-var basic = &vocabulary{kinds}
+var basic = vocabularyOf(nil)
 
 // vocabularyOf returns what all programs among the contents have to say.
 func vocabularyOf(list []content) *vocabulary {
-	v := &vocabulary{slices.Clip(kinds)}
+	v := &vocabulary{kinds: slices.Clip(kinds), policies: map[string]*handed{}}
+	added := v.programKinds()
 	for _, c := range list {
-		if c.program == nil {
-			continue
+		if c.program != nil {
+			added = append(added, c.program.Kinds...)
+			maps.Copy(v.policies, c.program.found)
+			v.anyName = v.anyName || c.program.AnyName
 		}
-		for _, k := range c.program.Kinds {
-			if t := reflect.TypeOf(k.Settings); k.Name != "" && k.Make != nil && t != nil && t.Kind() == reflect.Struct {
-				v.kinds = append(v.kinds, kindOf{k.Name, t, &k})
-			}
+	}
+	for _, k := range added {
+		if t := reflect.TypeOf(k.Settings); k.Name != "" && k.Make != nil && t != nil && t.Kind() == reflect.Struct {
+			v.kinds = append(v.kinds, kindOf{k.Name, t, &k})
 		}
 	}
 	return v

@@ -119,7 +119,7 @@ func makeSchema(t *testing.T) []byte {
 	var entries []*jsonschema.Schema
 	defaults := objectOf("Settings by kind of policy, of those that do not say otherwise.")
 	var names []any
-	for _, k := range kinds {
+	for _, k := range basic.kinds {
 		settings := inline(t, r, k.spec)
 		settings.Description = oneLine(r.CommentMap[k.spec.PkgPath()+"."+k.spec.Name()])
 		defs := "#/$defs/" + k.name
@@ -153,7 +153,7 @@ func makeSchema(t *testing.T) []byte {
 	root.ID = "https://github.com/breakwater-go/breakwater/config/breakwater.schema.json"
 	root.Title = "breakwater.yaml"
 	root.Definitions = jsonschema.Definitions{"policy": {AnyOf: entries}, "dependency": dep}
-	for _, k := range kinds {
+	for _, k := range basic.kinds {
 		s := inline(t, r, k.spec)
 		s.Description = oneLine(r.CommentMap[k.spec.PkgPath()+"."+k.spec.Name()])
 		root.Definitions[k.name] = s

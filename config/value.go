@@ -71,6 +71,14 @@ func (d *decoder) value(v reflect.Value, n *node, path string) {
 			return
 		}
 		d.fail(n.origin, path, "%s: want a text", n.what())
+	case reflect.Interface:
+		if v.NumMethod() == 0 {
+			if plain := n.plain(); plain != nil {
+				v.Set(reflect.ValueOf(plain))
+			}
+			return
+		}
+		d.fail(n.origin, path, "can be set in code only")
 	default:
 		d.fail(n.origin, path, "can be set in code only")
 	}
@@ -112,8 +120,11 @@ func fieldNames(t reflect.Type) (names []string) {
 }
 
 func join(path, key string) string {
-	if path == "" {
+	switch {
+	case path == "":
 		return key
+	case key == "":
+		return path
 	}
 	return path + "." + key
 }

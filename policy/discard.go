@@ -57,7 +57,7 @@ func discard(parts []Part, held []Closer) {
 func (p *Part) made(live Closer) bool {
 	var spec any = p.spec
 	for {
-		if refersTo(reflect.ValueOf(spec), live) {
+		if slices.ContainsFunc(identities(live), func(o reflect.Value) bool { return refersTo(reflect.ValueOf(spec), o) }) {
 			return false
 		}
 		w, ok := spec.(interface{ Unwrap() Policy })
@@ -68,16 +68,33 @@ func (p *Part) made(live Closer) bool {
 	}
 }
 
+// identities returns the pointers that a live object is known by: its own, or those that it
+// is a view of.
+func identities(live any) (list []reflect.Value) {
+	v := reflect.ValueOf(live)
+	switch v.Kind() {
+	case reflect.Pointer:
+		return []reflect.Value{v}
+	case reflect.Struct:
+		for _, f := range v.Fields() {
+			if f.Kind() == reflect.Pointer && !f.IsNil() {
+				list = append(list, f)
+			}
+		}
+	default:
+	}
+	return list
+}
+
 // refersTo reports whether a spec is a live object or has it in it. It does not follow
 // pointers: what is behind them is alive, and for others to read.
-func refersTo(v reflect.Value, live any) bool {
+func refersTo(v, live reflect.Value) bool {
 	if !v.IsValid() {
 		return false
 	}
 	switch v.Kind() {
 	case reflect.Pointer:
-		o := reflect.ValueOf(live)
-		return o.Kind() == reflect.Pointer && v.Type() == o.Type() && v.Pointer() == o.Pointer()
+		return v.Type() == live.Type() && v.Pointer() == live.Pointer()
 	case reflect.Interface:
 		return refersTo(v.Elem(), live)
 	case reflect.Struct:

@@ -330,6 +330,9 @@ func giveUp[A, T any](s *callState, b *body[A, T], v T) {
 
 // as converts a value that lost its type. Nothing is a value where T has a nil.
 func as[T any](v any) (T, error) {
+	if d, ok := v.(Decodable); ok {
+		return decoded[T](d)
+	}
 	t, ok := v.(T)
 	if ok {
 		return t, nil
@@ -343,6 +346,13 @@ func as[T any](v any) (T, error) {
 		}
 	}
 	return t, fmt.Errorf("answered with type %T, where the call returns type %s", v, want)
+}
+
+// decoded lets a value take the type of the call.
+func decoded[T any](d Decodable) (T, error) {
+	var t T
+	err := d.DecodeAnswer(&t)
+	return t, err
 }
 
 // degraded says what a fallback answered for.

@@ -181,7 +181,10 @@ func (p *Part) goOn(old *Part) {
 		closeNow(c)
 	}
 	p.Gate, p.Runner, p.Retry, p.Calls, p.Hedge, p.Budget = old.Gate, old.Runner, old.Retry, old.Calls, old.Hedge, old.Budget
-	p.Fallback, p.Guard = old.Fallback, old.Guard
+	p.Fallback = old.Fallback
+	if p.Guard == nil || alike(old.spec, p.spec) {
+		p.Guard = old.Guard
+	}
 }
 
 // match finds the present policy that a part takes the place of, and lets it go on if it

@@ -24,7 +24,7 @@ type sources struct {
 }
 
 func (s sources) load(ctx context.Context) (*config.Settings, error) {
-	list := []config.Source{&config.Program{Kinds: kinds()}, config.Environment("BREAKWATER_", nil), config.Flags(s.Set...)}
+	list := []config.Source{&config.Program{Kinds: kinds(), AnyName: true}, config.Environment("BREAKWATER_", nil), config.Flags(s.Set...)}
 	for _, f := range s.Files {
 		list = append(list, config.File(f))
 	}
