@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -189,4 +191,26 @@ func TestLoadReadsTheExample(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "burst of 50, pause of 5s, 2.5/s for 12s, pause of 5s, 10..100/s for 20s", s.String())
 	assert.Equal(t, 42*time.Second, s.Length())
+}
+
+func TestLoadOverTLS(t *testing.T) {
+	t.Parallel()
+	var proto sync.Map
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		proto.Store(r.Proto, true)
+		_, _ = w.Write([]byte("ok"))
+	}))
+	s.EnableHTTP2 = true
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // it tells of the client that does not trust it
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	r := runLoad(t, "--url", s.URL, "--burst", "5", "--insecure")
+	assert.Equal(t, 5, r.Passed)
+	_, ok := proto.Load("HTTP/2.0")
+	assert.True(t, ok, "HTTP/2 where the server offers it")
+
+	var out, errOut bytes.Buffer
+	code := run(t.Context(), []string{"load", "--url", s.URL, "--burst", "2"}, output{Out: &out, Err: &errOut})
+	assert.Equal(t, exitError, code)
+	assert.Contains(t, out.String(), "error: 2 x tls: failed to verify certificate: x509: certificate signed by unknown authority")
 }

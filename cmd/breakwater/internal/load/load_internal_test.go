@@ -3,6 +3,7 @@ package load
 import (
 	"context"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"testing"
@@ -224,4 +225,29 @@ func TestBinsPutSecondsTogether(t *testing.T) {
 	assert.InDelta(t, 129, b[25].Latency.Max, 0)
 	assert.Len(t, bins(seconds[:60], 60), 60)
 	assert.Empty(t, bins(nil, 60))
+}
+
+// rebinding is a name that leads elsewhere when it is looked up again.
+type rebinding struct{ asked int }
+
+func (r *rebinding) LookupNetIP(context.Context, string, string) ([]netip.Addr, error) {
+	r.asked++
+	return []netip.Addr{[]netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("192.0.2.7")}[min(r.asked-1, 1)]}, nil
+}
+
+func TestNameIsLookedUpOnce(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = w.Write([]byte(r.Host))
+	}))
+	t.Cleanup(s.Close)
+	names := new(rebinding)
+	target, err := NewTarget(t.Context(), "http://rebind.example:"+s.URL[strings.LastIndex(s.URL, ":")+1:], false, names)
+	require.NoError(t, err)
+	schedule, err := NewSchedule(Stage{Burst: 3}, Stage{For: 50 * time.Millisecond}, Stage{Burst: 3})
+	require.NoError(t, err)
+	r, err := Run(t.Context(), Config{Target: target, Schedule: schedule}, nil)
+	require.NoError(t, err)
+	assert.Equal(t, 6, r.Passed)
+	assert.Equal(t, 1, names.asked)
 }
