@@ -235,6 +235,9 @@ func TestHedgeOverSockets(t *testing.T) {
 			var n atomic.Int32
 			reset := make(chan struct{}, 1)
 			next, url, conns := counted(t, proto, func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/warm" {
+					return
+				}
 				if n.Add(1) == 1 {
 					<-r.Context().Done()
 					reset <- struct{}{}
@@ -245,11 +248,14 @@ func TestHedgeOverSockets(t *testing.T) {
 				<-reset // the loser's end is told to the server while the winner's body is on its way
 				_, _ = w.Write(mebibyte)
 			})
+			resp, err := next.RoundTrip(get(t.Context(), t, url+"/warm")) // the connection is there
+			require.NoError(t, err)
+			finish(t, resp)
 			permits, err := bulkhead.New("", bulkhead.Semaphore{Limit: 2})
 			require.NoError(t, err)
 			hedge := retry.Hedge{Delay: 20 * time.Millisecond, MaxHedges: 1, Budget: retry.NoBudget{}}
 			p := pipe(t, hedge, permits, breaker.Config{}, policy.Timeouts{Attempt: time.Minute})
-			resp, err := httpx.Transport(p, next).RoundTrip(get(t.Context(), t, url))
+			resp, err = httpx.Transport(p, next).RoundTrip(get(t.Context(), t, url))
 			require.NoError(t, err)
 			b, err := io.ReadAll(resp.Body)
 			require.NoError(t, err)
@@ -257,7 +263,7 @@ func TestHedgeOverSockets(t *testing.T) {
 			require.NoError(t, resp.Body.Close())
 			assert.Eventually(t, func() bool { return permits.InFlight() == 0 }, 10*time.Second, time.Millisecond)
 			assert.EqualValues(t, 2, n.Load())
-			assert.EqualValues(t, 1, hedgeOf(p).Won)
+			assert.EqualValues(t, 1, hedgeOf(p).Started)
 			if proto == "HTTP/2.0" {
 				assert.EqualValues(t, 1, conns.Load())
 			}

@@ -3,6 +3,7 @@ package httpx_test
 import (
 	"bytes"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -37,6 +38,7 @@ func counted(t *testing.T, proto string, h http.HandlerFunc) (rt *http.Transport
 			conns.Add(1)
 		}
 	}
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // clients hang up on purpose
 	s.EnableHTTP2 = proto == "HTTP/2.0"
 	if s.EnableHTTP2 {
 		s.StartTLS()
@@ -106,7 +108,13 @@ func TestRetriedCallsShareOneConnection(t *testing.T) {
 					assert.Equal(t, 200, resp.StatusCode)
 					assert.Equal(t, digest(data), finish(t, resp))
 				}
-				assert.EqualValues(t, 1, conns.Load())
+				// Over HTTP/1.1 net/http gives up a connection on which it has not noticed within
+				// 50 ms that it has written a body, which happens where processors are busy.
+				if proto == "HTTP/1.1" && method == http.MethodPut {
+					assert.LessOrEqual(t, conns.Load(), int64(3))
+				} else {
+					assert.EqualValues(t, 1, conns.Load())
+				}
 			})
 		}
 	}
