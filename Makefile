@@ -146,7 +146,8 @@ screenshots: ## Take the pictures of the docs with Chromium (about two minutes)
 pictures: ## Draw the pictures of the docs that simulations make (some minutes)
 	@mkdir -p .tmp
 	go run ./examples/fleet -lines .tmp/fleet.json
-	go run ./tools/pictures -o docs/images .tmp/fleet.json
+	go run ./examples/incidents/lines > .tmp/incidents.json
+	go run ./tools/pictures -o docs/images .tmp/fleet.json .tmp/incidents.json
 
 .PHONY: fmt
 fmt: ## Format all code (gofumpt and goimports, as .golangci.yml sets them)

@@ -22,6 +22,9 @@ const (
 	height = 2.1 * vg.Inch // of a panel
 	head   = 0.62 * vg.Inch
 	space  = 0.12 * vg.Inch
+
+	chartWidth  = 11 * vg.Inch
+	chartHeight = 1.9 * vg.Inch // of a diagram
 )
 
 // styles of lines by their place in a panel. The colours are told apart by most people who
@@ -37,6 +40,9 @@ var styles = []vgdraw.LineStyle{
 
 // draw returns a picture as SVG, on white, since it is shown on light and on dark pages.
 func draw(p Picture) ([]byte, error) {
+	if len(p.Charts) > 0 {
+		return drawCharts(p)
+	}
 	if len(p.Panels) == 0 {
 		return nil, errors.New("there are no panels")
 	}
@@ -69,17 +75,46 @@ func draw(p Picture) ([]byte, error) {
 	}
 	canvas := vgsvg.NewWith(vgsvg.UseWH(width, head+height*vg.Length(len(p.Panels))))
 	all := vgdraw.New(canvas)
-	all.SetColor(color.White)
-	all.Fill(all.Path())
-	title := plots[0][0].Title.TextStyle
-	title.Font.Size = vg.Points(13)
-	title.YAlign = vgdraw.YTop
-	all.FillText(title, vg.Point{X: all.Center().X, Y: all.Max.Y - vg.Points(6)}, p.Title)
+	title := headline(all, p.Title, plots[0][0].Title.TextStyle)
 	legend(all, title, p.Panels[0].Lines)
 	tiles := vgdraw.Tiles{Rows: len(p.Panels), Cols: 1, PadY: space, PadTop: head, PadBottom: space, PadLeft: space, PadRight: space * 2}
 	for i, c := range plot.Align(plots, tiles, all) {
 		plots[i][0].Draw(c[0])
 	}
+	return written(canvas)
+}
+
+// drawCharts returns a picture with charts.
+func drawCharts(p Picture) ([]byte, error) {
+	rows, err := charts(p)
+	if err != nil {
+		return nil, err
+	}
+	canvas := vgsvg.NewWith(vgsvg.UseWH(chartWidth, head/2+chartHeight*vg.Length(len(rows))))
+	all := vgdraw.New(canvas)
+	headline(all, p.Title, rows[0][0].Title.TextStyle)
+	for i, cells := range plot.Align(rows, tilesOf(rows), all) {
+		for j, c := range cells {
+			if rows[i][j] != nil {
+				rows[i][j].Draw(c)
+			}
+		}
+	}
+	return written(canvas)
+}
+
+// headline fills the ground and writes the title, in a style that it returns.
+func headline(all vgdraw.Canvas, text string, style vgdraw.TextStyle) vgdraw.TextStyle {
+	all.SetColor(color.White)
+	all.Fill(all.Path())
+	style.Font.Size = vg.Points(13)
+	style.YAlign = vgdraw.YTop
+	all.FillText(style, vg.Point{X: all.Center().X, Y: all.Max.Y - vg.Points(6)}, text)
+	return style
+}
+
+// written returns what was drawn.
+func written(canvas *vgsvg.Canvas) ([]byte, error) {
 	var out bytes.Buffer
 	if _, err := canvas.WriteTo(&out); err != nil {
 		return nil, err

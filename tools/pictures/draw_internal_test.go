@@ -43,6 +43,32 @@ func TestDrawRepeats(t *testing.T) {
 	}
 }
 
+// The one before stands above the one after, with the same axes, and each has its names.
+func TestDrawCharts(t *testing.T) {
+	t.Parallel()
+	p := Picture{Name: "incident-x", Title: "T", Charts: []Chart{
+		{Title: "answered", Unit: "per second", Before: []Line{{"requests", []float64{0, 1500, 20}}}, After: []Line{{"requests", []float64{0, 3}}}},
+		{Title: "refused", Unit: "per second", Before: []Line{{"empty 200", []float64{0, 3}}}, After: []Line{{"429", []float64{1, 2}}}},
+		{Title: "state", Unit: "threads", Before: []Line{{"threads", nil}}, After: []Line{{"threads", []float64{0}}}},
+	}}
+	one, err := draw(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if two, err := draw(p); err != nil || string(one) != string(two) {
+		t.Fatalf("%v, or two files of the same lines", err)
+	}
+	for want, n := range map[string]int{">answered, before<": 1, ">answered, after<": 1, ">429<": 1, ">empty 200<": 1, ">state, after<": 1, ">1500<": 2, ">seconds<": 3} {
+		if got := strings.Count(string(one), want); got != n {
+			t.Errorf("%q is there %d times, want %d", want, got, n)
+		}
+	}
+	p.Charts[1].After[0].Y[0] = math.Inf(1)
+	if _, err := draw(p); err == nil || !strings.Contains(err.Error(), "refused: 429: a value is +Inf") {
+		t.Error(err)
+	}
+}
+
 func TestFilesSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

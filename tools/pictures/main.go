@@ -2,10 +2,12 @@
 // each picture:
 //
 //	go run ./examples/fleet -lines fleet.json
-//	go run ./tools/pictures -o docs/images fleet.json
+//	go run ./examples/incidents/lines > incidents.json
+//	go run ./tools/pictures -o docs/images fleet.json incidents.json
 //
-// A picture has panels, one above the other with the same axes, and a panel has lines with
-// one value for each second. The same lines give the same file.
+// A picture has panels, one above the other with the same axes, or charts, each with one
+// diagram before and one after. All have lines with one value for each second. The same
+// lines give the same file.
 package main
 
 import (
@@ -39,6 +41,7 @@ type Picture struct {
 	Name   string  `json:"name"` // of the file, without .svg
 	Title  string  `json:"title"`
 	Panels []Panel `json:"panels"`
+	Charts []Chart `json:"charts"` // in place of Panels
 }
 
 // Panel is a diagram.
