@@ -83,7 +83,7 @@ func (r *Ramp) Reload(next policy.Policy) (apply func(), err error) {
 		return nil, err
 	}
 	if err := reload.Fixed(r.Config(), cfg, "Name", "Shadow", "Rate", "Burst", "MaxWait", "MaxWaiters"); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: how warm it is means something else then", err)
 	}
 	return func() {
 		r.bound(cfg.MaxWait, cfg.MaxWaiters)
@@ -112,7 +112,7 @@ func (s *Sliding) Reload(next policy.Policy) (apply func(), err error) {
 		return nil, err
 	}
 	if err := reload.Fixed(s.Config(), cfg, "Name", "Shadow", "Limit", "Window", "MaxWait", "MaxWaiters"); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: a counter does not know when each call was", err)
 	}
 	return func() {
 		s.bound(cfg.MaxWait, cfg.MaxWaiters)
@@ -218,7 +218,7 @@ func (s *LaneSet) Reload(next policy.Policy) (apply func(), err error) {
 	}
 	now, cfg := s.Config(), fresh.Config()
 	if len(now.Lanes) != len(cfg.Lanes) || (now.Total.Limit == 0) != (cfg.Total.Limit == 0) {
-		return nil, errors.New("lanes, and a limit over all, cannot come or go in place")
+		return nil, errors.New("lanes, and a limit over all, cannot come or go in place: nobody can say whose the tokens in between are")
 	}
 	for i := range now.Lanes {
 		if err := reload.Fixed(now.Lanes[i], cfg.Lanes[i], "Rate", "Burst", "Initial", "MaxWait", "MaxWaiters"); err != nil {
@@ -256,13 +256,13 @@ func (b *Bundle) Reload(next policy.Policy) (apply func(), err error) {
 		return nil, err
 	}
 	if len(parts) != len(b.parts) {
-		return nil, errors.New("limits cannot come or go in place")
+		return nil, errors.New("limits cannot come or go in place: nobody can say whose the tokens in between are")
 	}
 	var applies []func()
 	for i := range parts {
 		m, ok := parts[i].Gate.(member)
 		if !ok || m.title() != b.parts[i].title() {
-			return nil, errors.New("limits cannot come or go in place")
+			return nil, errors.New("limits cannot come or go in place: nobody can say whose the tokens in between are")
 		}
 		if parts[i].Gate == b.parts[i].member.(policy.Gate) {
 			continue

@@ -103,7 +103,7 @@ func TestReloadShrinks(t *testing.T) {
 		w, err := policy.New("dep", ratelimit.WarmUp{Rate: ratelimit.PerSecond(100), Period: time.Minute})
 		require.NoError(t, err)
 		assert.Contains(t, reload(t, w, ratelimit.WarmUp{Rate: ratelimit.PerSecond(50), Period: time.Minute, MaxWait: time.Second}), "resized")
-		assert.Contains(t, reload(t, w, ratelimit.WarmUp{Rate: ratelimit.PerSecond(50), Period: time.Hour}), "reset (Period cannot be changed in place)")
+		assert.Contains(t, reload(t, w, ratelimit.WarmUp{Rate: ratelimit.PerSecond(50), Period: time.Hour}), "reset (Period cannot be changed in place")
 		assert.Contains(t, reload(t, p, ratelimit.Pacer{Name: "ratelimit", Rate: ratelimit.PerSecond(50)}), "reset (it was a ratelimit)")
 	})
 }
