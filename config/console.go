@@ -78,7 +78,7 @@ func (c console) Preview(_ context.Context, change policy.HandChange) (policy.Co
 	for _, s := range set {
 		hand = append(slices.Clip(hand), byHand{Setting: s})
 	}
-	return m.previewLocked(m.versions[len(m.versions)-1].contents, hand) //nolint:contextcheck // what is not kept is closed at once
+	return m.previewLocked(m.versions[len(m.versions)-1].contents, hand)
 }
 
 // Change implements [policy.Console].
@@ -118,7 +118,7 @@ func (c console) PreviewRollback(_ context.Context, version int) (policy.ConfigE
 	if err != nil {
 		return policy.ConfigEffect{}, err
 	}
-	return m.previewLocked(v.contents, m.hand) //nolint:contextcheck // what is not kept is closed at once
+	return m.previewLocked(v.contents, m.hand)
 }
 
 // Rollback implements [policy.Console].

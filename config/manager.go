@@ -379,7 +379,7 @@ func (m *Manager) swapLocked(ctx context.Context, settings *Settings) (Report, e
 	}
 	if len(errs) > 0 {
 		for _, u := range updates {
-			u.update.Discard() //nolint:contextcheck // what is not kept is closed at once
+			u.update.Discard()
 		}
 		for _, name := range made { // nobody has got hold of them
 			errs = append(errs, reg.Remove(ctx, name))
