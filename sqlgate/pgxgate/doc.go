@@ -15,4 +15,7 @@
 //   - the context of [Pool.Begin] is for beginning only: it does not end the transaction
 //   - a batch is a call that has been answered when it was sent; what its statements
 //     fail with, corrects that
+//
+// [NewHook] guards a pool by pgxpool's own hooks, for programs that need a *pgxpool.Pool. There
+// the wait for a connection is seen and not bounded.
 package pgxgate
