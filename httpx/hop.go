@@ -164,6 +164,9 @@ type http1Marker struct {
 
 func (m *http1Marker) Hijack() (net.Conn, *bufio.ReadWriter, error) { return m.hijacker.Hijack() }
 
+// CloseNotify is there for those who still use it: gin's streams panic without.
+func (m *http1Marker) CloseNotify() <-chan bool { return closeNotifyOf(m.ResponseWriter) }
+
 func (m *http1Marker) ReadFrom(r io.Reader) (int64, error) {
 	m.begun = true
 	return m.reader.ReadFrom(r)
@@ -173,6 +176,17 @@ type http2Marker struct {
 	flushMarker
 
 	pusher http.Pusher
+}
+
+// CloseNotify is that of HTTP/1.1.
+func (m *http2Marker) CloseNotify() <-chan bool { return closeNotifyOf(m.ResponseWriter) }
+
+// closeNotifyOf asks a writer, which tells nothing if it cannot be asked.
+func closeNotifyOf(w http.ResponseWriter) <-chan bool {
+	if c, ok := w.(http.CloseNotifier); ok { //nolint:staticcheck // see above
+		return c.CloseNotify()
+	}
+	return nil
 }
 
 func (m *http2Marker) Push(target string, opts *http.PushOptions) error {

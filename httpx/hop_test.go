@@ -370,6 +370,9 @@ func TestHopKeepsTheWriterAble(t *testing.T) {
 		if _, ok := w.(http.Pusher); ok {
 			list += "push "
 		}
+		if _, ok := w.(http.CloseNotifier); ok { //nolint:staticcheck // those who use it are still there
+			list += "close "
+		}
 		return list
 	}
 	for name, unencrypted := range map[string]bool{"HTTP/1.1": false, "HTTP/2": true} {

@@ -171,8 +171,8 @@ func (s *Server) Config() ServerConfig {
 // the answer began counts as nothing at all.
 //
 // The [http.ResponseWriter] that next gets is a [http.Flusher], [http.Hijacker],
-// [io.ReaderFrom] or [http.Pusher] where the server's is, in the combinations of HTTP/1.1
-// and HTTP/2; [http.ResponseController] finds everything.
+// [http.CloseNotifier], [io.ReaderFrom] or [http.Pusher] where the server's is, in the
+// combinations of HTTP/1.1 and HTTP/2; [http.ResponseController] finds everything.
 func (s *Server) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, next) })
 }

@@ -26,6 +26,7 @@ func (s *sink) Header() http.Header                     { return s.h }
 func (s *sink) Write(p []byte) (int, error)             { return len(p), nil }
 func (s *sink) WriteHeader(int)                         {}
 func (s *sink) Flush()                                  {}
+func (s *sink) CloseNotify() <-chan bool                { return nil }
 func (s *sink) ReadFrom(r io.Reader) (n int64, _ error) { return io.Copy(io.Discard, r) }
 
 // The middlewares that are measured.

@@ -72,6 +72,12 @@ func (x *served) Write(p []byte) (int, error) {
 	return x.ResponseWriter.Write(p)
 }
 
+// WriteString is Write without a copy.
+func (x *served) WriteString(s string) (int, error) {
+	x.begin(http.StatusOK)
+	return io.WriteString(x.ResponseWriter, s)
+}
+
 // begin marks the answer, once, and tells its outcome.
 func (x *served) begin(status int) {
 	if x.begun {
@@ -219,6 +225,9 @@ func (x *http1Served) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
+// CloseNotify is there for those who still use it: gin's streams panic without.
+func (x *http1Served) CloseNotify() <-chan bool { return closeNotify(x.r.Context()) }
+
 func (x *http1Served) ReadFrom(r io.Reader) (int64, error) {
 	x.begin(http.StatusOK)
 	return x.reader.ReadFrom(r)
@@ -228,6 +237,16 @@ type http2Served struct {
 	flushServed
 
 	pusher http.Pusher
+}
+
+// CloseNotify is that of HTTP/1.1.
+func (x *http2Served) CloseNotify() <-chan bool { return closeNotify(x.r.Context()) }
+
+// closeNotify makes of a request's context what [http.CloseNotifier] has.
+func closeNotify(ctx context.Context) <-chan bool {
+	gone := make(chan bool, 1)
+	context.AfterFunc(ctx, func() { gone <- true })
+	return gone
 }
 
 func (x *http2Served) Push(target string, opts *http.PushOptions) error {

@@ -19,6 +19,7 @@ import (
 	"github.com/breakwater-go/breakwater/httpx"
 	"github.com/breakwater-go/breakwater/internal/memhttp"
 	"github.com/breakwater-go/breakwater/policy"
+	"github.com/breakwater-go/breakwater/ratelimit"
 )
 
 // kinds are the outcomes that a gate was told.
@@ -310,6 +311,9 @@ func TestServerKeepsTheWriterAble(t *testing.T) {
 		if _, ok := w.(http.Pusher); ok {
 			list += "push "
 		}
+		if _, ok := w.(http.CloseNotifier); ok { //nolint:staticcheck // those who use it are still there
+			list += "close "
+		}
 		return list
 	}
 	for name, unencrypted := range map[string]bool{"HTTP/1.1": false, "HTTP/2": true} {
@@ -359,4 +363,70 @@ func TestServerKeepsTheWriterAble(t *testing.T) {
 // pushes is a writer that can push, as HTTP/2's can.
 type pushes struct{ *httptest.ResponseRecorder }
 
+func (*pushes) CloseNotify() <-chan bool             { return nil }
 func (*pushes) Push(string, *http.PushOptions) error { return errBoom }
+
+// Whoever asks in the old way is told that the client is gone.
+func TestServerCloseNotify(t *testing.T) {
+	t.Parallel()
+	for _, w := range []http.ResponseWriter{newSink(), &pushes{httptest.NewRecorder()}} {
+		ctx, gone := context.WithCancel(t.Context())
+		guarded(t, pipe(t), httpx.ServerConfig{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			c := w.(http.CloseNotifier).CloseNotify() //nolint:staticcheck // see above
+			gone()
+			assert.True(t, <-c)
+		})).ServeHTTP(w, request(http.MethodGet, "/").WithContext(ctx))
+		gone()
+	}
+}
+
+// What arrives over a connection, with a body and without, of GET and HEAD.
+func TestServerRefusesOverAConnection(t *testing.T) {
+	t.Parallel()
+	for body, length := range map[httpx.Body]int64{httpx.BodyProblem: 181, httpx.BodyNone: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			p := pipe(t, &gate{full: true})
+			s := serve(t, guarded(t, p, httpx.ServerConfig{Body: body}, never404(t)).ServeHTTP)
+			for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost} {
+				req, err := http.NewRequestWithContext(t.Context(), method, s.URL(), strings.NewReader("a body"))
+				require.NoError(t, err)
+				resp, err := s.Transport().RoundTrip(req)
+				require.NoError(t, err)
+				text := finish(t, resp)
+				assert.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
+				assert.Equal(t, length, resp.ContentLength, method)
+				assert.Empty(t, resp.TransferEncoding)
+				assert.Equal(t, "1", resp.Header.Get("Retry-After"))
+				if method != http.MethodHead {
+					assert.Len(t, text, int(length))
+				}
+			}
+		})
+	}
+}
+
+// An overloaded process sheds what matters least, and says so with a 503.
+func TestServerSheds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := pipe(t, ratelimit.System{CPU: func() (float64, error) { return 1, nil }, MaxDelay: ratelimit.NoDelay, MinInFlight: 1})
+		defer func() { assert.NoError(t, p.Close(t.Context())) }()
+		release := make(chan struct{})
+		h := guarded(t, p, httpx.ServerConfig{Priority: func(r *http.Request) policy.Priority {
+			if r.Method == http.MethodPost {
+				return policy.PriorityCritical
+			}
+			return policy.PriorityLow
+		}}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
+		time.Sleep(time.Minute) // it has noticed
+		for range 20 {
+			go call(h, request(http.MethodPost, "/"))
+		}
+		synctest.Wait()
+		w := page(h)
+		assert.Equal(t, http.StatusServiceUnavailable, w.Code)
+		assert.NotEmpty(t, w.Header().Get("Retry-After"))
+		close(release)
+		synctest.Wait()
+	})
+}

@@ -395,3 +395,39 @@ func TestFiberMiddlewareOfTheAdaptorHoldsNothing(t *testing.T) {
 	assert.Equal(t, uint64(1), p.Snapshot().Attempts[policy.Success], "and the failure is not seen")
 	assert.NoError(t, app.Shutdown())
 }
+
+// gin's streams ask their writer whether the client is gone, and panic if it cannot tell.
+func TestGinStreams(t *testing.T) {
+	for name, inside := range map[string]bool{"around the engine": false, "as a middleware": true} {
+		t.Run(name, func(t *testing.T) {
+			p := pipeline(t, "inbound", bulkhead.Semaphore{Limit: 1})
+			e := gin.New()
+			var h http.Handler = e
+			if inside {
+				e.Use(frameworks.Gin(server(t, p)))
+			} else {
+				h = server(t, p).Handler(e)
+			}
+			left := 2
+			e.GET("/", func(c *gin.Context) {
+				c.Stream(func(io.Writer) bool {
+					c.SSEvent("n", left)
+					left--
+					return left > 0
+				})
+			})
+			s := httptest.NewServer(h)
+			defer s.Close()
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL, http.NoBody)
+			require.NoError(t, err)
+			resp, err := s.Client().Do(req)
+			require.NoError(t, err)
+			body, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			assert.Equal(t, "event:n\ndata:2\n\nevent:n\ndata:1\n\n", string(body))
+			require.Eventually(t, func() bool { return inFlight(p) == 0 }, 10*time.Second, time.Millisecond)
+			assert.Equal(t, uint64(1), p.Snapshot().Attempts[policy.Success])
+		})
+	}
+}
