@@ -56,8 +56,9 @@ func (h *Hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		if sets(cmd) || within(ctx, h) {
 			return next(ctx, cmd)
 		}
-		call := h.call(ctx, cmd, nil)
-		x := exchange{h: h, caller: ctx, one: next, cmd: cmd, detached: h.p.Detaches(*call), again: call.Idempotent}
+		blocks := h.cfg.Blocks(cmd)
+		call, again := h.call(ctx, blocks, cmd)
+		x := exchange{h: h, caller: ctx, one: next, cmd: cmd, detached: h.p.Detaches(*call), again: again, blocks: blocks}
 		if x.detached {
 			if borrows(cmd) {
 				return errBorrows(cmd)
@@ -93,8 +94,9 @@ func (h *Hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 		if len(cmds) == 0 || all(cmds, sets) || within(ctx, h) {
 			return next(ctx, cmds)
 		}
-		call := h.call(ctx, nil, cmds)
-		x := exchange{h: h, caller: ctx, many: next, cmds: cmds, detached: h.p.Detaches(*call), again: call.Idempotent}
+		blocks := slices.ContainsFunc(cmds, h.cfg.Blocks)
+		call, again := h.call(ctx, blocks, cmds...)
+		x := exchange{h: h, caller: ctx, many: next, cmds: cmds, detached: h.p.Detaches(*call), again: again, blocks: blocks}
 		if x.detached {
 			if i := slices.IndexFunc(cmds, borrows); i >= 0 {
 				return fail(cmds, errBorrows(cmds[i]))
@@ -145,6 +147,7 @@ type exchange struct {
 	cmds     []redis.Cmder
 	detached bool // attempts may go on when the caller has left, so each has commands of its own
 	again    bool // it may reach the server more than once
+	blocks   bool // it waits in the server for something to happen
 }
 
 // reply is what an attempt leaves: nothing where the answer is in the caller's commands already.
@@ -169,11 +172,10 @@ func send(ctx context.Context, x exchange, at *policy.Attempt) (any, error) {
 	} else if at.Number() > 1 {
 		cmd.SetErr(nil)
 	}
-	blocks := x.h.cfg.Blocks(cmd)
-	ctx, begin := x.context(ctx, blocks)
+	ctx, begin := x.context(ctx)
 	err := x.one(ctx, cmd)
 	at.Judging()
-	if blocks {
+	if x.blocks {
 		at.Paused(time.Since(begin))
 	}
 	if err == nil && !x.detached {
@@ -202,14 +204,10 @@ func sendMany(ctx context.Context, x exchange, at *policy.Attempt) (any, error) 
 			c.SetErr(nil)
 		}
 	}
-	blocks := false
-	for _, c := range cmds {
-		blocks = blocks || x.h.cfg.Blocks(c)
-	}
-	ctx, begin := x.context(ctx, blocks)
+	ctx, begin := x.context(ctx)
 	first := x.many(ctx, cmds)
 	at.Judging()
-	if blocks {
+	if x.blocks {
 		at.Paused(time.Since(begin))
 	}
 	if first == nil && !x.detached {
@@ -252,8 +250,8 @@ func worse(a, b policy.Kind) bool { return badness[a] > badness[b] }
 // context returns what a command is sent under: marked, so that what go-redis sends on its way
 // passes by, and without the timeouts of the pipeline where the command blocks. To cut one that
 // has just popped something would lose that.
-func (x *exchange) context(ctx context.Context, blocks bool) (out context.Context, begin time.Time) {
-	if blocks {
+func (x *exchange) context(ctx context.Context) (out context.Context, begin time.Time) {
+	if x.blocks {
 		ctx, begin = patient{x.caller, ctx}, time.Now()
 	}
 	return context.WithValue(ctx, mark{}, x.h), begin
@@ -320,34 +318,28 @@ func (x *exchange) reply(r reply, kind policy.Kind, err error) (any, error) {
 	return r, err
 }
 
-// call returns what the pipeline is told about a command or a pipeline of them.
-func (h *Hook) call(ctx context.Context, cmd redis.Cmder, cmds []redis.Cmder) *policy.Call {
+// call returns what the pipeline is told about a command or a pipeline of them, and whether that
+// may reach the server more than once. What blocks is not hedged: it is not slow, it waits.
+func (h *Hook) call(ctx context.Context, blocks bool, cmds ...redis.Cmder) (call *policy.Call, again bool) {
 	said := policy.CallFrom(ctx)
-	never := h.cfg.ClientRetries || cmd != nil && borrows(cmd) || slices.ContainsFunc(cmds, borrows)
-	again := said.Idempotent
-	if !again {
-		if cmd != nil {
-			again = h.cfg.Idempotent(cmd)
-		} else {
-			again = all(cmds, func(c redis.Cmder) bool {
-				name := c.Name()
-				return name == "multi" || name == "exec" || name == "asking" || h.cfg.Idempotent(c)
-			})
-		}
-	}
+	never := h.cfg.ClientRetries || slices.ContainsFunc(cmds, borrows)
+	again = said.Idempotent || all(cmds, func(c redis.Cmder) bool {
+		name := c.Name()
+		return h.cfg.Idempotent(c) || name == "multi" || name == "exec" || name == "asking"
+	})
 	if said == (policy.Call{}) {
 		switch {
 		case never:
-			return &once
-		case again:
-			return &repeatable
+			return &once, again
+		case again && !blocks:
+			return &repeatable, again
 		}
-		return &plain
+		return &plain, again
 	}
 	own := said // said itself must not escape
-	own.Idempotent = again && !never
+	own.Idempotent = again && !never && !blocks
 	own.NoRetry = said.NoRetry || never
-	return &own
+	return &own, again
 }
 
 // The calls of nearly all commands: whose context says nothing about them. They are shared and

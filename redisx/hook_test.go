@@ -201,6 +201,24 @@ func TestBlockingCommands(t *testing.T) {
 	}
 }
 
+// A hedge beside a command that waits would wait as well.
+func TestBlockingCommandsAreNotHedged(t *testing.T) {
+	t.Parallel()
+	s := redisserver.New(t)
+	c := connected(t, options(s.Addr))
+	p, err := policy.New("redis", retry.Hedge{Delay: time.Millisecond, MaxHedges: 2})
+	require.NoError(t, err)
+	_, err = redisx.Guard(c, p, redisx.Config{})
+	require.NoError(t, err)
+	_, err = c.XRead(t.Context(), &redis.XReadArgs{Streams: []string{"s", "$"}, Block: 100 * time.Millisecond}).Result()
+	require.ErrorIs(t, err, redis.Nil)
+	for _, ps := range p.Snapshot().Policies {
+		if ps.Hedge != nil {
+			assert.Zero(t, ps.Hedge.Started)
+		}
+	}
+}
+
 // refusal is an error of the server.
 type refusal string
 
