@@ -62,7 +62,7 @@ func (d *decoder) budget(v reflect.Value, n *node, path string) {
 			return
 		}
 		known := slices.Sorted(maps.Keys(d.shared))
-		d.fail(n.origin, path, "%s", unknown("budget", name, append(known, "none")))
+		d.unknown(n.origin, path, "budget", name, append(known, "none"))
 		return
 	}
 	if n.kind != mappingNode {

@@ -228,7 +228,7 @@ func (d *decoder) find(s layered, path, what string, known []string) (name, rest
 		}
 	}
 	first, _, _ := strings.Cut(path, ".")
-	d.fail(s.at, s.Path, "%s", unknown(what, first, known))
+	d.unknown(s.at, s.Path, what, first, known)
 	return "", "", false
 }
 

@@ -10,19 +10,58 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// Bounds on a file: aliases could make a small one stand for a very large one.
+// Bounds on a file, far above what a configuration needs: aliases could make a small one
+// stand for a very large one, and the time to parse grows with the square of the values and
+// of the depth.
 const (
-	maxBytes = 4 << 20
-	maxDepth = 64
-	maxNodes = 200_000
+	maxBytes  = 1 << 20
+	maxValues = 20_000 // lines, items and brackets, as they are counted before parsing
+	maxOpen   = 1_000  // brackets at a time
+	maxDepth  = 64
+	maxNodes  = 200_000 // with those that aliases stand for
 )
+
+// outsized says what makes a file too large to be parsed; nothing for one that is not.
+func outsized(data []byte) string {
+	if len(data) > maxBytes {
+		return fmt.Sprintf("%d bytes: want at most %d", len(data), maxBytes)
+	}
+	values, open := 0, 0
+	for i, c := range data {
+		switch c {
+		case '\n', ',':
+			values++
+		case '[', '{':
+			values++
+			open++
+		case ']', '}':
+			open = max(open-1, 0)
+		case '-', '?', '&', '!', ':':
+			// A mark of its own, of which several may stand in a row: "- - - a".
+			if i+1 < len(data) && data[i+1] == ' ' && (i == 0 || data[i-1] == ' ') {
+				values++
+				open++
+			}
+		}
+		if c == '\n' {
+			open = 0 // no text and no path goes on for so many lines
+		}
+		if values > maxValues {
+			return fmt.Sprintf("more than %d lines, items and brackets", maxValues)
+		}
+		if open > maxOpen {
+			return fmt.Sprintf("more than %d brackets that are not closed", maxOpen)
+		}
+	}
+	return ""
+}
 
 // parse reads one YAML document. Beside errors about single places it returns what else is
 // there, so that all faults can be reported at once; of what is no YAML it returns nil.
 func parse(name string, data []byte) (*node, error) {
 	at := Origin{Layer: LayerFile, Source: name}
-	if len(data) > maxBytes {
-		return nil, &Error{Origin: at, Problem: fmt.Sprintf("%d bytes: want at most %d", len(data), maxBytes)}
+	if problem := outsized(data); problem != "" {
+		return nil, &Error{Origin: at, Problem: problem}
 	}
 	file, err := parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
@@ -82,6 +121,9 @@ type anchor struct {
 }
 
 func (r *reader) fail(at Origin, format string, args ...any) {
+	if len(r.errs) >= maxFaults {
+		return
+	}
 	r.errs = append(r.errs, &Error{Origin: at, Problem: fmt.Sprintf(format, args...)})
 }
 

@@ -102,7 +102,7 @@ func (d *decoder) normal(n *node) *node {
 	for _, key := range n.keys {
 		v := n.fields[key]
 		if !slices.Contains(known, key) {
-			d.fail(n.names[key], "", "%s", unknown("section", key, known))
+			d.unknown(n.names[key], "", "section", key, known)
 			continue
 		}
 		if v.kind != mappingNode {
@@ -118,7 +118,7 @@ func (d *decoder) normal(n *node) *node {
 				section.set(name, v.names[name], v.fields[name])
 			case keyDefaults:
 				if _, ok := d.words.kindNamed(name); !ok {
-					d.fail(v.names[name], join(key, name), "%s", unknown("kind of policy", name, d.words.kindNames()))
+					d.unknown(v.names[name], join(key, name), "kind of policy", name, d.words.kindNames())
 					continue
 				}
 				section.set(name, v.names[name], v.fields[name])
@@ -163,7 +163,7 @@ func (d *decoder) outline(n *node, path string) *node {
 		case keyPolicies:
 			v = d.byName(v, path)
 		default:
-			d.fail(n.names[key], join(path, key), "%s", unknown("setting", key, known))
+			d.unknown(n.names[key], join(path, key), "setting", key, known)
 			continue
 		}
 		out.set(key, n.names[key], v)
@@ -221,7 +221,7 @@ func (d *decoder) single(item *node, path string) (kind kindOf, settings *node, 
 		if kind, ok = d.words.kindNamed(s); ok {
 			return kind, newMapping(item.origin), item.origin, true
 		}
-		d.fail(item.origin, path, "%s", unknown("kind of policy", s, d.words.kindNames()))
+		d.unknown(item.origin, path, "kind of policy", s, d.words.kindNames())
 		return kind, nil, at, false
 	}
 	if item.kind != mappingNode || len(item.keys) != 1 {
@@ -231,7 +231,7 @@ func (d *decoder) single(item *node, path string) (kind kindOf, settings *node, 
 	name := item.keys[0]
 	at = item.names[name]
 	if kind, ok = d.words.kindNamed(name); !ok {
-		d.fail(at, path, "%s", unknown("kind of policy", name, d.words.kindNames()))
+		d.unknown(at, path, "kind of policy", name, d.words.kindNames())
 		return kind, nil, at, false
 	}
 	return kind, item.fields[name], at, true
@@ -305,7 +305,7 @@ func (d *decoder) settings(low, high *node, before []SharedBudget) *Settings {
 		if above != nil {
 			for _, instance := range above.keys {
 				if policies.fields[instance] == nil {
-					d.fail(above.names[instance], join(name, instance), "%s", unknown("policy", instance, policies.keys))
+					d.unknown(above.names[instance], join(name, instance), "policy", instance, policies.keys)
 				}
 			}
 		}
@@ -319,7 +319,7 @@ func (d *decoder) settings(low, high *node, before []SharedBudget) *Settings {
 	if above := high.field(keyDependencies); above != nil {
 		for _, name := range above.keys {
 			if deps.fields[name] == nil {
-				d.fail(above.names[name], name, "%s", unknown("dependency", name, deps.keys))
+				d.unknown(above.names[name], name, "dependency", name, deps.keys)
 			}
 		}
 	}
@@ -416,7 +416,7 @@ func (d *decoder) locate(err error, n *node, path string, unread []error) {
 				fault.Problem = fmt.Sprintf("%v: %s", ce.Value, ce.Want)
 			}
 		}
-		if !known[fault.Path] {
+		if !known[fault.Path] && !d.full() {
 			d.errs = append(d.errs, fault)
 		}
 	}
@@ -470,6 +470,9 @@ func written(v any) string {
 	return fmt.Sprint(v)
 }
 
+// maxLike is how long a chain of templates may be.
+const maxLike = 16
+
 // like lays a dependency or template over those that it is like.
 func (d *decoder) like(n *node, path string, templates *node, chain *[]string) *node {
 	like := n.field(keyLike)
@@ -488,9 +491,13 @@ func (d *decoder) like(n *node, path string, templates *node, chain *[]string) *
 			if templates != nil {
 				known = append(slices.Clone(templates.keys), known...)
 			}
-			d.fail(like.origin, join(path, keyLike), "%s", unknown("template or profile", name, known))
+			d.unknown(like.origin, join(path, keyLike), "template or profile", name, known)
 			return n
 		}
+	}
+	if len(*chain) == maxLike {
+		d.fail(like.origin, join(path, keyLike), "%s is like another that is like another, %d times: want fewer", (*chain)[0], maxLike)
+		return n
 	}
 	*chain = append(*chain, name)
 	return over(d.like(base, name, templates, chain), n)

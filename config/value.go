@@ -29,7 +29,32 @@ type decoder struct {
 	errs       []error
 }
 
+// maxFaults is how many faults are reported at once.
+const maxFaults = 200
+
+// full reports whether enough faults were found. One more says so.
+func (d *decoder) full() bool {
+	if len(d.errs) == maxFaults {
+		var at Origin
+		if last, ok := d.errs[maxFaults-1].(*Error); ok { //nolint:errorlint // they are not wrapped
+			at = last.Origin
+		}
+		d.errs = append(d.errs, &Error{Origin: at, Problem: fmt.Sprintf("more than %d faults: the others are not listed", maxFaults)})
+	}
+	return len(d.errs) > maxFaults
+}
+
+// unknown reports a name that does not exist.
+func (d *decoder) unknown(at Origin, path, what, name string, known []string) {
+	if !d.full() {
+		d.fail(at, path, "%s", unknown(what, name, known))
+	}
+}
+
 func (d *decoder) fail(at Origin, path, format string, args ...any) {
+	if d.full() {
+		return
+	}
 	d.errs = append(d.errs, &Error{Origin: at, Path: path, Problem: fmt.Sprintf(format, args...)})
 }
 
@@ -96,7 +121,7 @@ func (d *decoder) fields(v reflect.Value, n *node, path string, skip []string) {
 		}
 		f, ok := v.Type().FieldByName(key)
 		if !ok || !settable(f) {
-			d.fail(n.names[key], join(path, key), "%s", unknown("setting", key, fieldNames(v.Type())))
+			d.unknown(n.names[key], join(path, key), "setting", key, fieldNames(v.Type()))
 			continue
 		}
 		d.value(v.FieldByIndex(f.Index), n.fields[key], join(path, key))
@@ -331,7 +356,7 @@ func (d *decoder) word(v reflect.Value, n *node, path string) {
 			return
 		}
 	}
-	d.fail(n.origin, path, "%s", unknown("choice", s, names))
+	d.unknown(n.origin, path, "choice", s, names)
 }
 
 // named is a value of an enumeration.

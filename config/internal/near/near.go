@@ -6,6 +6,9 @@ import (
 	"strings"
 )
 
+// listed is how many names are listed at most.
+const listed = 50
+
 // Unknown describes a name that does not exist beside those that do.
 func Unknown(what, name string, known []string) string {
 	if near := Name(name, known); near != "" {
@@ -14,16 +17,23 @@ func Unknown(what, name string, known []string) string {
 	if len(known) == 0 {
 		return fmt.Sprintf("there is no %s %q", what, name)
 	}
-	return fmt.Sprintf("there is no %s %q: want one of %s", what, name, strings.Join(known, ", "))
+	list, more := known, ""
+	if len(list) > listed {
+		list, more = known[:listed], fmt.Sprintf(" and %d more", len(known)-listed)
+	}
+	return fmt.Sprintf("there is no %s %q: want one of %s%s", what, name, strings.Join(list, ", "), more)
 }
 
 // Name returns the name that a misspelt one most likely stands for, or nothing when
 // all are far away.
 func Name(name string, known []string) string {
-	best, least := "", 1+max(2, len(name)/3)
+	best, least, plain := "", 1+max(2, len(name)/3), flat(name)
 	for _, k := range known {
-		if strings.EqualFold(flat(name), flat(k)) {
+		if strings.EqualFold(plain, flat(k)) {
 			return k
+		}
+		if far := len(name) - len(k); far >= least || -far >= least {
+			continue // so many letters are missing or too many
 		}
 		if d := distance(strings.ToLower(name), strings.ToLower(k)); d < least {
 			best, least = k, d
@@ -33,7 +43,14 @@ func Name(name string, known []string) string {
 }
 
 // flat drops what separates words.
-func flat(s string) string { return strings.NewReplacer("_", "", "-", "", " ", "").Replace(s) }
+func flat(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '_' || r == '-' || r == ' ' {
+			return -1
+		}
+		return r
+	}, s)
+}
 
 // distance is the least number of changed, missing and additional letters, and of
 // swapped neighbours, that make b of a (Damerau's, in its restricted form).
