@@ -14,18 +14,33 @@ import (
 
 // runLive runs an incident on real time.
 func (c incidentCommand) runLive(ctx context.Context, out output) error {
-	if _, err := incidents.Find(c.Name); err != nil {
+	i, err := incidents.Find(c.Name)
+	if err != nil {
 		return err
-	}
-	if c.Name != "captcha" {
-		return fmt.Errorf("%s has no live run: captcha has", c.Name)
 	}
 	stage, err := live.NewStage(ctx, c.Name)
 	if err != nil {
 		return err
 	}
-	err = c.captcha(ctx, stage, out)
+	if c.Name == "captcha" {
+		err = c.captcha(ctx, stage, out)
+	} else {
+		err = c.playLive(ctx, stage, i, out)
+	}
 	return errors.Join(err, stage.Close(ctx))
+}
+
+// playLive plays one that ends by itself.
+func (c incidentCommand) playLive(ctx context.Context, stage *live.Stage, i incidents.Incident, out output) error {
+	if c.For != 0 || c.Addr != "" || len(c.Set) > 0 {
+		return fmt.Errorf("--for, --addr and --set are for captcha: %s runs once, about a minute, and ends", c.Name)
+	}
+	fmt.Fprintf(out.Err, "dashboard: %s, about a minute\n", stage.Dashboard)
+	r, err := live.Play(ctx, c.Name, stage, func(err error) { fmt.Fprintf(out.Err, "left out: %v\n", err) })
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.Name, err)
+	}
+	return c.show(out, []incidents.Incident{i}, []*incidents.Result{r})
 }
 
 func (c incidentCommand) captcha(ctx context.Context, stage *live.Stage, out output) error {

@@ -7,6 +7,7 @@ require (
 	github.com/breakwater-go/breakwater/config v0.0.0-00010101000000-000000000000
 	github.com/breakwater-go/breakwater/config/redisconfig v0.0.0-00010101000000-000000000000
 	github.com/breakwater-go/breakwater/fallback/stale v0.0.0-00010101000000-000000000000
+	github.com/redis/go-redis/v9 v9.23.0
 	github.com/stretchr/testify v1.12.1
 )
 
@@ -24,7 +25,6 @@ require (
 	github.com/maypok86/otter/v2 v2.4.0 // indirect
 	github.com/mitchellh/copystructure v1.2.0 // indirect
 	github.com/mitchellh/reflectwalk v1.0.2 // indirect
-	github.com/redis/go-redis/v9 v9.23.0 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/sys v0.48.0 // indirect

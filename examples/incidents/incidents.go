@@ -17,6 +17,9 @@ import (
 // Result is what a replay came to.
 type Result = replay.Result
 
+// Live is what a replay on real time has in place of stand-ins.
+type Live = replay.Live
+
 // Incident is one that can be replayed.
 type Incident struct {
 	Name  string

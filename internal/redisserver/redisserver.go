@@ -5,6 +5,8 @@ package redisserver
 
 import (
 	"bufio"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -38,23 +40,60 @@ func New(tb testing.TB, args ...string) *Server {
 // WithFile is New with a file of settings, which a sentinel needs.
 func WithFile(tb testing.TB, conf string, args ...string) *Server {
 	tb.Helper()
-	s := &Server{Addr: "127.0.0.1:" + strconv.Itoa(freePort(tb)), dir: tb.TempDir(), conf: conf, args: args}
+	port, err := freePort()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s := &Server{Addr: "127.0.0.1:" + strconv.Itoa(port), dir: tb.TempDir(), conf: conf, args: args}
 	s.Start(tb)
 	tb.Cleanup(s.Stop)
 	return s
 }
 
-func freePort(tb testing.TB) int {
-	tb.Helper()
+// ErrMissing reports that there is no redis-server.
+var ErrMissing = errors.New("redisserver: needs the Debian package redis-server")
+
+// Open starts a redis-server for a program, which ends it with [Server.Close].
+func Open(args ...string) (*Server, error) {
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "redisserver")
+	if err != nil {
+		return nil, fmt.Errorf("redisserver: %w", err)
+	}
+	s := &Server{Addr: "127.0.0.1:" + strconv.Itoa(port), dir: dir, args: args}
+	if err := s.launch(); err != nil {
+		s.Close()
+		return nil, err
+	}
+	for range 1000 {
+		if s.answers() {
+			return s, nil
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	s.Close()
+	return nil, errors.New("redisserver: no answer")
+}
+
+// Close ends a server that was opened, and removes its files.
+func (s *Server) Close() {
+	s.Stop()
+	_ = os.RemoveAll(s.dir)
+}
+
+func freePort() (int, error) {
 	for {
-		l, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")
+		l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
 		if err != nil {
-			tb.Fatal(err)
+			return 0, fmt.Errorf("redisserver: %w", err)
 		}
 		port := l.Addr().(*net.TCPAddr).Port
 		_ = l.Close()
 		if port < 55000 { // a cluster adds 10,000 for its bus
-			return port
+			return port, nil
 		}
 	}
 }
@@ -62,26 +101,41 @@ func freePort(tb testing.TB) int {
 // Start starts a server again that has been stopped, with nothing in it.
 func (s *Server) Start(tb testing.TB) {
 	tb.Helper()
+	switch err := s.launch(); {
+	case errors.Is(err, ErrMissing):
+		tb.Skip(err)
+	case err != nil:
+		tb.Fatal(err)
+	}
+	Eventually(tb, 10*time.Second, "redis-server answers", s.answers)
+}
+
+// launch starts the process.
+func (s *Server) launch() error {
 	bin, err := exec.LookPath("redis-server")
 	if err != nil {
-		tb.Skip("needs the Debian package redis-server")
+		return ErrMissing
 	}
 	_, port, err := net.SplitHostPort(s.Addr)
 	if err != nil {
-		tb.Fatal(err)
+		return fmt.Errorf("redisserver: %w", err)
 	}
 	args := []string{"--bind", "127.0.0.1", "--port", port, "--dir", s.dir, "--save", "", "--appendonly", "no", "--daemonize", "no", "--logfile", filepath.Join(s.dir, "log")}
 	if s.conf != "" {
 		args = append([]string{s.conf}, args...)
 	}
-	s.cmd = exec.Command(bin, append(args, s.args...)...) //nolint:noctx // stopped by its id, after the test's context has ended
+	s.cmd = exec.Command(bin, append(args, s.args...)...) //nolint:gosec,noctx // a fixed program, stopped by its id
 	if err := s.cmd.Start(); err != nil {
-		tb.Fatal(err)
+		s.cmd = nil
+		return fmt.Errorf("redisserver: %w", err)
 	}
-	Eventually(tb, 10*time.Second, "redis-server answers", func() bool {
-		reply, err := s.Do("PING")
-		return err == nil && reply != "" && !strings.HasPrefix(reply, "-LOADING") // it may have been told to refuse all else
-	})
+	return nil
+}
+
+// answers reports whether the server does. It may have been told to refuse all but PING.
+func (s *Server) answers() bool {
+	reply, err := s.Do("PING")
+	return err == nil && reply != "" && !strings.HasPrefix(reply, "-LOADING")
 }
 
 // Stop kills the process, also one that is frozen.

@@ -48,8 +48,8 @@ func as(w *replay.World, db *database, settings ...string) *after {
 }
 
 func surge(w *replay.World, r *replay.Result) {
-	was := &before{db: newDatabase(sql)}
-	now := as(w, newDatabase(sql))
+	was := &before{db: newDatabase(query)}
+	now := as(w, newDatabase(query))
 	play := func(p platform) *replay.Log {
 		log := replay.NewLog()
 		request := func(i int) {

@@ -17,12 +17,12 @@ import (
 
 // connections: 2,600 queries a second come to 100 connections, which do 2,000.
 func connections(w *replay.World, r *replay.Result) {
-	was, now := newDatabase(sql), newDatabase(sql)
-	load := func(query func(context.Context) error) *replay.Log {
+	was, now := newDatabase(query), newDatabase(query)
+	load := func(ask func(context.Context) error) *replay.Log {
 		log := replay.NewLog()
 		replay.Traffic{Every: replay.PerSecond(2600), From: 100 * time.Microsecond, Length: 2 * time.Second}.Offer(func(int) {
 			arrived := time.Now()
-			record(log, arrived, query(context.Background()))
+			record(log, arrived, ask(context.Background()))
 		})
 		return log
 	}
@@ -36,14 +36,14 @@ func connections(w *replay.World, r *replay.Result) {
 	)
 	pool := replay.Find(p, "pool").Bulkhead
 	r.Row("2,600 queries/s at 100 connections: longest wait for one", replay.AtLeast(was.longest.Quantile(1), 500*time.Millisecond), replay.Is(now.longest.Quantile(1), 0))
-	r.Row("  longest wait in the pool, which bounds it", replay.None, replay.AtMost(newLog.Quantile(1, replay.Served)-sql(), 100*time.Millisecond))
+	r.Row("  longest wait in the pool, which bounds it", replay.None, replay.AtMost(newLog.Quantile(1, replay.Served)-query(), 100*time.Millisecond))
 	r.Row("  waits that the pool's metric shows", replay.None, replay.AtLeast(int(pool.Wait.Count()), 1000))
 	r.Row("  queries that are answered, of those that can be, %", replay.Seen(share(oldLog)), replay.AtLeast(share(newLog), 85))
 
 	// Without the pool, a query waits 500 ms for its connection. To whoever calls, it is slow.
 	alone := w.Pipelines(afterYAML, replay.Setup{Settings: []string{"database.pool.Workers=10000"}})["database"]
 	opening := replay.WatchOpening(alone)
-	crowded := newDatabase(sql)
+	crowded := newDatabase(query)
 	replay.Traffic{Every: replay.PerSecond(4000), From: 100 * time.Microsecond, Length: 2 * time.Second}.Offer(func(int) {
 		_ = policy.Run(context.Background(), alone, crowded.query) // what counts is what the breaker makes of it
 	})

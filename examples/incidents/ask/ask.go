@@ -7,6 +7,7 @@
 package ask
 
 import (
+	"context"
 	"net/http"
 	"strconv"
 	"strings"
@@ -32,6 +33,21 @@ func Replay() (*replay.Result, error) {
 	)
 }
 
+// Live plays what can be seen on real time, over HTTP, with a Redis if there is one.
+func Live(ctx context.Context, live *replay.Live) (*replay.Result, error) {
+	r := &replay.Result{Incident: "ask"}
+	err := replay.RunLive(
+		ctx, live,
+		func(w *replay.World) { hundred(w, r) },
+		func(w *replay.World) { race(w, r) },
+		func(w *replay.World) { users(w, r) },
+		func(w *replay.World) { chain(w, r) },
+		func(w *replay.World) { overload(w, r) },
+	)
+	r.Loosen()
+	return r, err
+}
+
 // instances are three with one store, as a file sets them up.
 func instances(w *replay.World, file []byte, store *replay.Store, d *dependency) []http.Handler {
 	all := make([]http.Handler, 3)
@@ -45,13 +61,13 @@ func instance(w *replay.World, file []byte, store *replay.Store, d *dependency) 
 	answers := w.Pipelines(file, replay.Setup{Store: store, Settings: []string{"answers.retry.Jitter=none"}})["answers"]
 	h, err := newAfter(d, w.Pipeline("gateway", ratelimit.TokenBucket{Rate: ratelimit.PerSecond(500), Burst: 100}), answers)
 	w.Must(err)
-	return h
+	return w.OverHTTP(h)
 }
 
-func oldInstances() []http.Handler {
+func oldInstances(w *replay.World) []http.Handler {
 	all := make([]http.Handler, 3)
 	for i := range all {
-		all[i] = newBefore(newDependency(well))
+		all[i] = w.OverHTTP(newBefore(newDependency(well)))
 	}
 	return all
 }
@@ -70,19 +86,21 @@ func statuses(all []http.Handler, questions int, user string) map[int]int {
 
 // hundred questions of one user, one after the other.
 func hundred(w *replay.World, r *replay.Result) {
-	was := statuses(oldInstances(), 100, "alice")
+	was := statuses(oldInstances(w), 100, "alice")
 	store := newStore()
 	now := statuses(instances(w, afterYAML, store, newDependency(well)), 100, "alice")
 	r.Row("100 questions through 3 instances: 200", replay.Is(was[200], 30), replay.Is(now[200], 10))
 	r.Head("of 100 questions through 3 instances, answered; 10 may be")
 	r.Row("  429", replay.Is(was[429], 70), replay.Is(now[429], 90))
-	r.Row("  trips to the store", replay.None, replay.Is(store.Trips(), 100))
+	if !w.Live() {
+		r.Row("  trips to the store", replay.None, replay.Is(store.Trips(), 100))
+	}
 }
 
 // turn: ten questions just before a minute of the clock ends, and ten just after.
 func turn(w *replay.World, r *replay.Result) {
 	time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(55 * time.Second)))
-	old, now := oldInstances()[:1], instances(w, afterYAML, newStore(), newDependency(well))
+	old, now := oldInstances(w)[:1], instances(w, afterYAML, newStore(), newDependency(well))
 	var was, is int
 	for range 2 {
 		was += statuses(old, 10, "alice")[200]
@@ -175,7 +193,7 @@ func away(w *replay.World, r *replay.Result) {
 func chain(w *replay.World, r *replay.Result) {
 	start := time.Now()
 	broken := func() bool { at := time.Since(start); return at >= time.Second && at < 5*time.Second }
-	old := newBefore(newDependency(broken))
+	old := w.OverHTTP(newBefore(newDependency(broken)))
 	now := instance(w, afterYAML, newStore(), newDependency(broken))
 	play := func(h http.Handler) (log *replay.Log, bodies, problems int) {
 		log = replay.NewLog()
@@ -214,7 +232,7 @@ const length = 15
 
 // overload: 200 questions a second of as many users, where 50 can be answered.
 func overload(w *replay.World, r *replay.Result) {
-	old := newBefore(newDependency(well))
+	old := w.OverHTTP(newBefore(newDependency(well)))
 	now := instance(w, afterYAML, newStore(), newDependency(well))
 	play := func(h http.Handler) (log *replay.Log, busy *replay.Gauge) {
 		log, busy = replay.NewLog(), replay.NewGauge()

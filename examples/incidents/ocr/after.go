@@ -26,7 +26,7 @@ type after struct {
 }
 
 // newAfter makes the pipelines from the policies that breakwater.yaml lists for the vendor.
-func newAfter(v *vendor, specs []policy.Policy) (*after, error) {
+func newAfter(v *vendor, specs []policy.Policy, registry *policy.Registry) (*after, error) {
 	lane := map[string][]policy.Policy{}
 	for _, spec := range specs {
 		lanes, ok := spec.(ratelimit.Lanes)
@@ -45,7 +45,7 @@ func newAfter(v *vendor, specs []policy.Policy) (*after, error) {
 	}
 	a := &after{vendor: v, lanes: map[string]*policy.Pipeline{}}
 	for name, policies := range lane {
-		p, err := policy.New("ocr "+name, append(policies, policy.ClassifyErrors(kindOf))...)
+		p, err := registry.New("ocr "+name, append(policies, policy.ClassifyErrors(kindOf))...)
 		if err != nil {
 			return nil, err
 		}

@@ -56,7 +56,7 @@ func rules(w *replay.World, r *replay.Result) {
 
 // badFile: a file that cannot be read was sent every 20 s, for 20 minutes.
 func badFile(w *replay.World, r *replay.Result) {
-	was, sent := newVendor(), 0
+	was, sent := newVendor(w), 0
 	for range 60 {
 		sent++
 		begun := time.Now()

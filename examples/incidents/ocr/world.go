@@ -30,6 +30,7 @@ type document struct{ err error }
 // the next 10 s.
 type vendor struct {
 	calls *replay.Log
+	over  func(context.Context) error // a document that can be read
 
 	mu     sync.Mutex
 	rnd    *rand.Rand
@@ -38,11 +39,20 @@ type vendor struct {
 	quota  int         // errors
 }
 
-func newVendor() *vendor {
-	return &vendor{calls: replay.NewLog(), rnd: rand.New(rand.NewPCG(1, 2))}
+func newVendor(w *replay.World) *vendor {
+	v := &vendor{calls: replay.NewLog(), rnd: rand.New(rand.NewPCG(1, 2))}
+	v.over = w.Remote(func(ctx context.Context) error { return v.answer(ctx, document{}) })
+	return v
 }
 
 func (v *vendor) scan(ctx context.Context, doc document) error {
+	if doc == (document{}) {
+		return v.over(ctx)
+	}
+	return v.answer(ctx, doc)
+}
+
+func (v *vendor) answer(ctx context.Context, doc document) error {
 	now := time.Now()
 	v.calls.Add(replay.Served, now)
 	extra, ok := v.within(now)

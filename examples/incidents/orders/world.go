@@ -15,17 +15,22 @@ type dependency struct {
 	latency func() time.Duration
 	calls   *replay.Log // that reached it
 	took    *replay.Log // what became of them
+	over    func(context.Context) error
 }
 
-func newDependency(latency func() time.Duration) *dependency {
-	return &dependency{latency: latency, calls: replay.NewLog(), took: replay.NewLog()}
+func newDependency(w *replay.World, latency func() time.Duration) *dependency {
+	d := &dependency{latency: latency, calls: replay.NewLog(), took: replay.NewLog()}
+	d.over = w.Remote(d.answer)
+	return d
 }
 
 func steady() time.Duration { return 20 * time.Millisecond }
 
 func dead() time.Duration { return 10 * time.Second }
 
-func (d *dependency) call(ctx context.Context) error {
+func (d *dependency) call(ctx context.Context) error { return d.over(ctx) }
+
+func (d *dependency) answer(ctx context.Context) error {
 	arrived := time.Now()
 	d.calls.Add(replay.Served, arrived)
 	err := replay.Sleep(ctx, d.latency())
@@ -49,8 +54,8 @@ func (d *dependency) read(ctx context.Context) error  { return d.call(ctx) }
 // shop is what the order service depends on.
 type shop struct{ inventory, orders, catalogue *dependency }
 
-func newShop(inventory func() time.Duration) *shop {
-	return &shop{newDependency(inventory), newDependency(steady), newDependency(steady)}
+func newShop(w *replay.World, inventory func() time.Duration) *shop {
+	return &shop{newDependency(w, inventory), newDependency(w, steady), newDependency(w, steady)}
 }
 
 // service is the order service, whatever it is made of.
@@ -59,8 +64,8 @@ type service interface {
 	page(ctx context.Context) error
 }
 
-// site serves the orders and the pages of the catalogue. It has 200 threads, and as many
-// as 800 when those are busy; whoever finds none is refused.
+// site serves the orders and the pages of the catalogue. It has 200 threads, and more when
+// those are busy, 800 in the incident; whoever finds none is refused.
 type site struct {
 	service service
 	threads *replay.Server
@@ -68,8 +73,8 @@ type site struct {
 	pages   *replay.Log
 }
 
-func newSite(s service) *site {
-	return &site{service: s, threads: replay.NewServer(800, 0), orders: replay.NewLog(), pages: replay.NewLog()}
+func newSite(s service, threads int) *site {
+	return &site{service: s, threads: replay.NewServer(threads, 0), orders: replay.NewLog(), pages: replay.NewLog()}
 }
 
 // user orders something, and once more 2 s after that has not worked.

@@ -12,6 +12,8 @@ import (
 type Figure struct {
 	text, want string
 	value      value
+	low, high  float64 // what it may be
+	slack      float64 // how much more on real time, in units of the value, beside a tenth
 	out        bool
 }
 
@@ -55,28 +57,30 @@ func Seen[T Number](v T) Figure {
 }
 
 // Is is a figure that has to be exactly want.
-func Is[T Number](v, want T) Figure {
-	return expect(v, show(want), v == want)
-}
+func Is[T Number](v, want T) Figure { return within(v, show(want), want, want) }
 
 // Near is a figure that has to be within a tolerance of want.
 func Near[T Number](v, want, tolerance T) Figure {
-	return expect(v, show(want)+" +/- "+show(tolerance), v >= want-tolerance && v <= want+tolerance)
+	return within(v, show(want)+" +/- "+show(tolerance), want-tolerance, want+tolerance)
 }
 
 // AtMost is a figure that must not be above most.
 func AtMost[T Number](v, most T) Figure {
-	return expect(v, "<= "+show(most), v <= most)
+	f := within(v, "<= "+show(most), min(v, most), most)
+	f.low = math.Inf(-1)
+	return f
 }
 
 // AtLeast is a figure that must not be below least.
 func AtLeast[T Number](v, least T) Figure {
-	return expect(v, ">= "+show(least), v >= least)
+	f := within(v, ">= "+show(least), least, max(v, least))
+	f.high = math.Inf(1)
+	return f
 }
 
 // Between is a figure that must lie between two others, or be one of them.
 func Between[T Number](v, low, high T) Figure {
-	return expect(v, show(low)+" to "+show(high), v >= low && v <= high)
+	return within(v, show(low)+" to "+show(high), low, high)
 }
 
 // Says is a figure in words that has to be exactly want.
@@ -84,10 +88,26 @@ func Says(v, want string) Figure {
 	return Figure{text: v, want: want, out: v != want}
 }
 
-func expect[T Number](v T, want string, ok bool) Figure {
+func within[T Number](v T, want string, low, high T) Figure {
 	f := Seen(v)
-	f.want, f.out = want, !ok
+	f.want, f.out = want, !(v >= low && v <= high) // also NaN
+	f.low, f.high, f.slack = float64(low), float64(high), 2
+	switch any(v).(type) {
+	case time.Duration:
+		f.low, f.high, f.slack = f.low/float64(time.Second), f.high/float64(time.Second), 0.1
+	case float64:
+		f.slack = 0.3 // ratios and percentages
+	}
 	return f
+}
+
+// loosen gives a figure that was measured on real time a tolerance.
+func (f *Figure) loosen() {
+	if !f.value.is || f.want == "" {
+		return
+	}
+	const tenth = 0.1
+	f.out = !(f.value.x >= f.low-f.slack-tenth*math.Abs(f.low) && f.value.x <= f.high+f.slack+tenth*math.Abs(f.high))
 }
 
 // show formats numbers for people: 33,000, 1.08, 2.05s.

@@ -7,13 +7,18 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/breakwater-go/breakwater/config"
+	"github.com/breakwater-go/breakwater/config/redisconfig"
 	"github.com/breakwater-go/breakwater/policy"
 )
 
 // World is the place where a replay runs. What goes wrong in its making ends the replay.
 type World struct {
 	closers []func()
+	live    *Live // nil on virtual time
+	names   int   // of pipelines that were made, on real time
 }
 
 // Setup says how the pipelines of a file are made.
@@ -45,7 +50,11 @@ func (w *World) Load(file []byte, s Setup) *config.Settings {
 	if s.Logger == nil {
 		s.Logger = slog.New(slog.DiscardHandler)
 	}
-	program := &config.Program{Kinds: []config.Kind{s.Store.kind(s.Logger)}}
+	kind := s.Store.kind(s.Logger)
+	if w.live != nil && w.live.Redis != nil {
+		kind = redisconfig.Kind(map[string]redis.UniversalClient{"limits": w.live.Redis})
+	}
+	program := &config.Program{Kinds: []config.Kind{kind}}
 	settings, err := config.Load(context.Background(), program, config.Bytes("breakwater.yaml", config.LayerFile, file), config.Pinned(s.Settings...))
 	w.Must(err)
 	return settings
@@ -53,6 +62,9 @@ func (w *World) Load(file []byte, s Setup) *config.Settings {
 
 // Pipeline makes a pipeline and closes it at the end.
 func (w *World) Pipeline(name string, policies ...policy.Policy) *policy.Pipeline {
+	if w.live != nil {
+		return w.livePipeline(name, policies)
+	}
 	p, err := policy.New(name, policies...)
 	w.Must(err)
 	w.AtEnd(func() { w.Must(p.Close(context.Background())) })

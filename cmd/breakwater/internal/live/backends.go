@@ -1,0 +1,123 @@
+package live
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver
+	"github.com/redis/go-redis/v9"
+
+	"github.com/breakwater-go/breakwater/examples/incidents"
+	"github.com/breakwater-go/breakwater/examples/incidents/aggregator"
+	"github.com/breakwater-go/breakwater/examples/incidents/ask"
+	"github.com/breakwater-go/breakwater/examples/incidents/ocr"
+	"github.com/breakwater-go/breakwater/examples/incidents/orders"
+	"github.com/breakwater-go/breakwater/fallback"
+	"github.com/breakwater-go/breakwater/fallback/amqpdefer"
+	"github.com/breakwater-go/breakwater/internal/pgserver"
+	"github.com/breakwater-go/breakwater/internal/rabbitserver"
+	"github.com/breakwater-go/breakwater/internal/redisserver"
+	"github.com/breakwater-go/breakwater/ratelimit/redislimit"
+)
+
+// ErrNoLive reports an incident without a live run.
+var ErrNoLive = errors.New("live: there is no live run of it")
+
+// Play plays an incident on real time, with the servers that it needs: those are started for it,
+// and those that are not installed are told of by missing, and what needs them left out.
+func Play(ctx context.Context, name string, stage *Stage, missing func(error)) (*incidents.Result, error) {
+	b := &backends{missing: missing, live: &incidents.Live{Registry: &stage.Registry}}
+	defer b.close()
+	switch name {
+	case "ask":
+		b.redis()
+		return ask.Live(ctx, b.live)
+	case "orders":
+		b.redis()
+		return orders.Live(ctx, b.live)
+	case "aggregator":
+		b.postgres(ctx)
+		b.rabbit(ctx)
+		return aggregator.Live(ctx, b.live)
+	case "ocr":
+		return ocr.Live(ctx, b.live)
+	default:
+		return nil, fmt.Errorf("%w: %s", ErrNoLive, name)
+	}
+}
+
+// backends are real servers on loopback.
+type backends struct {
+	live    *incidents.Live
+	missing func(error)
+	closers []func()
+}
+
+func (b *backends) close() {
+	for i := len(b.closers) - 1; i >= 0; i-- {
+		b.closers[i]()
+	}
+}
+
+func (b *backends) atEnd(fn func()) { b.closers = append(b.closers, fn) }
+
+func (b *backends) redis() {
+	s, err := redisserver.Open()
+	if err != nil {
+		b.missing(err)
+		return
+	}
+	b.atEnd(s.Close)
+	client := redislimit.NewClient(&redis.UniversalOptions{Addrs: []string{s.Addr}})
+	b.atEnd(func() { _ = client.Close() })
+	b.live.Redis = client
+}
+
+func (b *backends) postgres(ctx context.Context) {
+	s, err := pgserver.Start(ctx, pgserver.Config{})
+	if err != nil {
+		b.missing(err)
+		return
+	}
+	b.atEnd(func() { _ = s.Stop() })
+	b.live.Database = func(connections int) (*sql.DB, error) {
+		db, err := sql.Open("pgx", s.DSN())
+		if err != nil {
+			return nil, err
+		}
+		db.SetMaxOpenConns(connections)
+		db.SetMaxIdleConns(connections)
+		b.atEnd(func() { _ = db.Close() })
+		return db, nil
+	}
+}
+
+func (b *backends) rabbit(ctx context.Context) {
+	s, err := rabbitserver.Start(ctx)
+	if err != nil {
+		b.missing(err)
+		return
+	}
+	b.atEnd(s.Stop)
+	broker := amqpdefer.Broker{URL: s.URL(), MaxAttempts: 3, Delays: []time.Duration{time.Second}}
+	b.live.Defer = func(h fallback.Handler) (fallback.Queue, func() int, error) {
+		queue, err := amqpdefer.NewQueue(amqpdefer.QueueConfig{Broker: broker})
+		if err != nil {
+			return nil, nil, err
+		}
+		b.atEnd(func() { _ = queue.Close(context.WithoutCancel(ctx)) })
+		worker, err := amqpdefer.NewWorker(amqpdefer.WorkerConfig{Broker: broker, Handlers: map[string]fallback.Handler{"write": h}})
+		if err != nil {
+			return nil, nil, err
+		}
+		work, stop := context.WithCancel(ctx)
+		var working sync.WaitGroup
+		working.Go(func() { worker.Run(work) })
+		b.atEnd(func() { stop(); working.Wait() })
+		return queue, func() int { return int(worker.Snapshot().Dead) }, nil
+	}
+}
