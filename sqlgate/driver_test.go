@@ -282,6 +282,8 @@ func (s oldStmt) Query(args []driver.Value) (driver.Rows, error) {
 	return &worldRows{w: s.w, ctx: context.Background()}, err
 }
 
+var registered atomic.Int64
+
 // A driver of the oldest kind works as before, by its name.
 func TestOldDriver(t *testing.T) {
 	t.Parallel()
@@ -289,8 +291,9 @@ func TestOldDriver(t *testing.T) {
 	w := &world{rows: 2}
 	d, err := sqlgate.Driver(oldDriver{w}, p, sqlgate.DriverConfig{})
 	require.NoError(t, err)
-	sql.Register("sqlgate-old", d)
-	db, err := sql.Open("sqlgate-old", "anything")
+	name := fmt.Sprint("sqlgate-old-", registered.Add(1)) // a name cannot be registered twice
+	sql.Register(name, d)
+	db, err := sql.Open(name, "anything")
 	require.NoError(t, err)
 	defer db.Close()
 	ctx := t.Context()
