@@ -78,7 +78,14 @@ func failover(t *testing.T, servers []*server, config func(...redislimit.Limit) 
 	cfg.Settings.Timeout = timeout
 	cfg.Settings.Nodes = 2
 	nodes := []*sharedlimit.Limiter{limiter(t, cfg), limiter(t, cfg)}
-	var passed, slowest atomic.Int64
+	var passed, slowest, outages atomic.Int64
+	for _, n := range nodes {
+		t.Cleanup(n.Subscribe(func(e policy.Event) {
+			if e.Kind == policy.EventStateChange && e.Change.To == policy.SharedModeLocal {
+				outages.Add(1)
+			}
+		}))
+	}
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
 	start := time.Now()
@@ -112,8 +119,10 @@ func failover(t *testing.T, servers []*server, config func(...redislimit.Limit) 
 	wg.Wait()
 	took := time.Since(start) // of the last call too
 	limit := burst + rate*took.Seconds()
-	t.Logf("in %s with a failover %d calls passed, the limit being %.0f; the slowest took %s", took, passed.Load(), limit, time.Duration(slowest.Load()))
-	assert.LessOrEqual(t, float64(passed.Load()), limit+burst, "at most a burst more than the limit")
+	t.Logf("in %s with a failover %d calls passed, the limit being %.0f; the slowest took %s; %d changes to shares", took, passed.Load(), limit, time.Duration(slowest.Load()), outages.Load())
+	// Each node has one outage, unless the machine is too busy to keep the timeout later on.
+	shares := burst / float64(len(nodes)) * float64(max(outages.Load(), 2))
+	assert.LessOrEqual(t, float64(passed.Load()), limit+shares, "at most a burst more than the limit for each outage")
 	for _, n := range nodes {
 		errors := shared(n).Errors
 		allow(n)
