@@ -27,9 +27,13 @@ func TestPropBucketLine(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		script := drawScript(rt)
+		// What becomes free in front of a reservation, and is of no use to a waiter behind it, a
+		// bucket lets newcomers have. The model does not, so a script has waiters or
+		// reservations, and not both.
+		instead := rapid.SampledFrom([]map[int]int{{9: 5, 6: 2, 7: 8}, {9: 7, 5: 6, 2: 6, 3: 6, 4: 7}}).Draw(rt, "instead")
 		for i := range script {
-			if script[i].op == 9 {
-				script[i].op = 5
+			if op, ok := instead[script[i].op]; ok {
+				script[i].op = op
 			}
 		}
 		// Tokens that come at whole nanoseconds: the bucket takes a promise, and the
