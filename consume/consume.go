@@ -75,10 +75,11 @@ type Config struct {
 	// MaxDelay caps the time between two attempts. Zero means 1m.
 	MaxDelay time.Duration
 
-	// MaxHold is how long a message is held before it is given back to the queue. It should
-	// be well below the time after which the queue takes a consumer for dead: 30m at
-	// RabbitMQ (consumer_timeout), no limit at Kafka, whose clients tell it so in the
-	// background. Zero means 10m.
+	// MaxHold is how long a message is held before it is given back to the queue, with the
+	// time that it waited for a worker. It should be well below the time after which the
+	// queue takes a consumer for dead: 30m at RabbitMQ (consumer_timeout), no limit at
+	// Kafka, whose clients tell it so in the background. A message that comes again has all
+	// its attempts again, so MaxAttempts and their delays should fit into it. Zero means 10m.
 	MaxHold time.Duration
 
 	// Shutdown is how long handlers may go on when the consumer stops; then their contexts
@@ -172,11 +173,33 @@ func (w *Processor) Config() Config { return w.cfg }
 // The error says why, unless the verdict is Ack. A panic of the handler, or the end of its
 // goroutine, is a failed attempt: the consumer goes on.
 func (w *Processor) Process(ctx context.Context, handler func(context.Context) error) (Verdict, error) {
-	began := time.Now()
-	for attempt := 1; ; {
+	return w.ProcessMessage(ctx, &Message{}, handler)
+}
+
+// Message is what a consumer knows of a message before it is handled. The zero value is a
+// message that has just come.
+type Message struct {
+	// Arrived is when this consumer got the message, from which MaxHold counts: messages
+	// may have to wait for a worker. Zero means now.
+	Arrived time.Time
+
+	// Failed is the number of its attempts that have failed and count. What is held for too
+	// long, and has nobody to be given back to, goes on from here.
+	Failed int
+}
+
+// ProcessMessage is [Processor.Process] for a message of which something is known. It adds
+// the attempts that fail to m.
+func (w *Processor) ProcessMessage(ctx context.Context, m *Message, handler func(context.Context) error) (Verdict, error) {
+	began := m.Arrived
+	if began.IsZero() {
+		began = time.Now()
+	}
+	for last := 0; ; { // the attempt whose handler ran last
 		if err := w.wait(ctx, began); err != nil {
-			return w.end(Failure{Attempt: attempt - 1, Verdict: Requeue, Final: true, Err: err})
+			return w.end(Failure{Attempt: last, Verdict: Requeue, Final: true, Err: err})
 		}
+		attempt := m.Failed + 1
 		err := w.run(ctx, handler)
 		if err == nil {
 			w.resume()
@@ -190,7 +213,7 @@ func (w *Processor) Process(ctx context.Context, handler func(context.Context) e
 		case o.Kind == policy.NotRun:
 			w.refused.Add(1)
 			if re, ok := errors.AsType[*policy.RejectedError](err); ok && re.RetryAfter == policy.Never {
-				return w.end(Failure{Attempt: attempt - 1, Verdict: Dead, Final: true, Err: err})
+				return w.end(Failure{Attempt: last, Verdict: Dead, Final: true, Err: err})
 			}
 			w.pause(err)
 			continue
@@ -203,19 +226,23 @@ func (w *Processor) Process(ctx context.Context, handler func(context.Context) e
 		if attempt >= w.cfg.MaxAttempts && !sick {
 			return w.end(Failure{Attempt: attempt, Verdict: Dead, Final: true, Err: err})
 		}
-		w.failed.Add(1)
-		if w.cfg.OnFailure != nil {
-			w.cfg.OnFailure(Failure{Attempt: attempt, Err: err})
+		last = attempt
+		if !sick {
+			m.Failed++
 		}
 		d := max(w.delay(attempt), min(o.Pushback, w.cfg.MaxDelay))
-		if time.Since(began)+d > w.cfg.MaxHold {
-			return w.end(Failure{Attempt: attempt, Verdict: Requeue, Final: true, Err: errors.Join(errHeld, err)})
+		left := w.cfg.MaxHold - time.Since(began)
+		if d <= left {
+			w.failed.Add(1)
+			if w.cfg.OnFailure != nil {
+				w.cfg.OnFailure(Failure{Attempt: attempt, Err: err})
+			}
 		}
-		if !w.hold(ctx, d) {
+		switch { // also what is to go back waits first: it may come again at once
+		case !w.hold(ctx, min(d, left)):
 			return w.end(Failure{Attempt: attempt, Verdict: Requeue, Final: true, Err: errors.Join(context.Cause(ctx), err)})
-		}
-		if !sick {
-			attempt++
+		case d > left:
+			return w.end(Failure{Attempt: attempt, Verdict: Requeue, Final: true, Err: errors.Join(errHeld, err)})
 		}
 	}
 }

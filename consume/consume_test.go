@@ -80,7 +80,7 @@ func TestVerdicts(t *testing.T) {
 			cfg: consume.Config{MaxAttempts: 2}, handler: func(int) error { return policy.AsBusy(errBoom, 40*time.Second) },
 		},
 		{
-			name: "longer than it may be held", want: consume.Requeue, attempts: 3, least: time.Minute, most: 2 * time.Minute,
+			name: "longer than it may be held", want: consume.Requeue, attempts: 3, least: 2 * time.Minute, most: 2 * time.Minute,
 			cfg: consume.Config{BaseDelay: time.Minute, MaxHold: 2 * time.Minute}, handler: func(int) error { return errBoom },
 		},
 		{
@@ -177,6 +177,51 @@ func TestHeldMessagesGoBack(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
 		requireVerdictUnder(ctx, t, consume.Requeue, w, func(context.Context) error { return nil })
+	})
+}
+
+// A delay that is longer than a message may be held does not make it go round: it comes again
+// at once.
+func TestLongDelayIsNoLoop(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var told []consume.Failure
+		w := processor(t, pipe(t), consume.Config{BaseDelay: time.Hour, MaxDelay: math.MaxInt64, MaxHold: time.Minute, OnFailure: func(f consume.Failure) { told = append(told, f) }})
+		for _, d := range []time.Duration{0, math.MaxInt64} {
+			began := time.Now()
+			requireVerdict(t, consume.Requeue, w, func(context.Context) error { return policy.AsBusy(errBoom, d) })
+			require.Equal(t, time.Minute, time.Since(began))
+		}
+		require.Len(t, told, 2, "once for each message")
+		require.True(t, told[0].Final)
+		require.Equal(t, 1, told[0].Attempt)
+		require.Zero(t, w.Snapshot().Failed, "no attempt followed")
+	})
+}
+
+// A message that nobody takes back goes on with the attempts that it has, and one that had to
+// wait for its worker is held for what is left.
+func TestMessageIsKnown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := processor(t, pipe(t), consume.Config{BaseDelay: 45 * time.Second, MaxHold: time.Minute})
+		var m consume.Message
+		calls, verdict := 0, consume.Requeue
+		for verdict == consume.Requeue {
+			verdict, _ = w.ProcessMessage(t.Context(), &m, func(context.Context) error { calls++; return errBoom })
+		}
+		require.Equal(t, consume.Dead, verdict)
+		require.Equal(t, 5, calls)
+
+		p := pipe(t, bulkhead.Semaphore{Limit: 1})
+		h, err := p.Enter(t.Context())
+		require.NoError(t, err)
+		defer h.Release()
+		w = processor(t, p, consume.Config{MaxHold: time.Minute})
+		began := time.Now()
+		verdict, _ = w.ProcessMessage(t.Context(), &consume.Message{Arrived: began.Add(-45 * time.Second)}, func(context.Context) error { return nil })
+		require.Equal(t, consume.Requeue, verdict)
+		require.Equal(t, 15*time.Second, time.Since(began))
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -128,14 +129,25 @@ func (c *Consumer) Run(ctx context.Context, conn *amqp.Connection) error {
 	work, stop := context.WithCancel(ctx)
 	defer stop()
 	drained := make(chan struct{})
+	arrived := make(chan arrival, c.cfg.Prefetch) // all that the broker sends ahead
 	var wg sync.WaitGroup
+	wg.Go(func() {
+		defer close(arrived)
+		for d := range deliveries {
+			select {
+			case arrived <- arrival{d, time.Now()}:
+			case <-work.Done():
+				return
+			}
+		}
+	})
 	for range c.cfg.Workers {
 		wg.Go(func() {
-			for d := range deliveries {
+			for a := range arrived {
 				if work.Err() != nil {
 					return // the broker gives the rest to others
 				}
-				c.handle(work, &d)
+				c.handle(work, &a)
 			}
 		})
 	}
@@ -170,10 +182,17 @@ func ended(e *amqp.Error) error {
 	return fmt.Errorf("amqpconsume: %w", e)
 }
 
+// arrival is a message, and since when this consumer has it: the broker counts from there.
+type arrival struct {
+	delivery amqp.Delivery
+	at       time.Time
+}
+
 // handle handles a message, and tells the broker what is to become of it. An error of that
 // means that the channel is closed, and the message comes again.
-func (c *Consumer) handle(ctx context.Context, d *amqp.Delivery) {
-	verdict, _ := c.processor.Process(ctx, func(ctx context.Context) error { return c.handler(ctx, d) })
+func (c *Consumer) handle(ctx context.Context, a *arrival) {
+	d := &a.delivery
+	verdict, _ := c.processor.ProcessMessage(ctx, &consume.Message{Arrived: a.at}, func(ctx context.Context) error { return c.handler(ctx, d) })
 	switch verdict {
 	case consume.Ack:
 		_ = d.Ack(false)

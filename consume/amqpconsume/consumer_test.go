@@ -36,6 +36,7 @@ func TestConsumer(t *testing.T) {
 		"stops":                               stops,
 		"the connection is lost":              lost,
 		"the queue goes":                      queueGoes,
+		"what waits for a worker is held too": waitsForWorker,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -257,4 +258,24 @@ func TestNewChecksItsConfig(t *testing.T) {
 	for _, field := range []string{"amqpconsume.Queue", "amqpconsume.Prefetch", "amqpconsume.handler", "consume.Workers"} {
 		require.ErrorContains(t, err, field)
 	}
+}
+
+// The broker counts from when it has sent a message: those that wait for a worker go back with
+// those that have one, not one after the other.
+func waitsForWorker(t *testing.T, b *broker) {
+	t.Helper()
+	p := pipe(t, bulkhead.Semaphore{Limit: 1})
+	h, err := p.Enter(t.Context())
+	require.NoError(t, err)
+	defer h.Release()
+	const n, hold = 20, 2 * time.Second
+	c, err := amqpconsume.New(p, amqpconsume.Config{Queue: b.queue, Prefetch: n, Config: consume.Config{Workers: 1, MaxHold: hold}},
+		func(context.Context, *amqp.Delivery) error { return nil })
+	require.NoError(t, err)
+	b.publish(t, numbers(n)...)
+	began := time.Now()
+	stop := run(t, c, b.conn)
+	eventually(t, "all have gone back", func() bool { return c.Snapshot().Requeued >= n })
+	assert.Less(t, time.Since(began), n/2*hold)
+	require.NoError(t, stop())
 }

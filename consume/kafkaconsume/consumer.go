@@ -38,7 +38,8 @@ type Config struct {
 
 	// DeadLetter keeps a record that cannot be handled, such as in a topic for them, and is
 	// given why. When it returns nil, the record is committed. It runs on the goroutine of
-	// the partition. Nil means that nothing is passed over: such a record, and an error of
+	// the partition; its context ends Shutdown after the consumer stops, or has lost the
+	// partition. Nil means that nothing is passed over: such a record, and an error of
 	// DeadLetter, end [Consumer.Run].
 	DeadLetter func(ctx context.Context, r *kgo.Record, why error) error
 
@@ -122,23 +123,26 @@ func (e *DeadError) Unwrap() error { return e.Err }
 // Run consumes with a client that was made with [Consumer.Options], until ctx ends, and returns
 // nil when the handlers that ran have ended or Shutdown has passed, and what they did is
 // committed. It returns a [*DeadError] for a record that is in the way, and an error when the
-// client is closed, which is up to the caller.
+// client is closed, which is up to the caller. Run again with the same client, it goes on with
+// the first record that was not handled.
 func (c *Consumer) Run(ctx context.Context, client *kgo.Client) error {
 	ctx, fail := context.WithCancelCause(ctx)
-	defer fail(nil)
+	closed := false
 	defer func() {
-		c.dropAll()
-		// Also when ctx has ended: it is what was done before.
-		commit, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.Shutdown)
-		defer cancel()
-		_ = client.CommitMarkedOffsets(commit) // else they come again
-		client.AllowRebalance()
+		fail(nil)
+		c.finish(ctx, client, closed)
 	}()
 	for {
 		fetches := client.PollFetches(ctx)
 		if fetches.IsClientClosed() {
+			closed = true
 			return fmt.Errorf("kafkaconsume: %w", kgo.ErrClientClosed)
 		}
+		fetches.EachPartition(func(f kgo.FetchTopicPartition) {
+			if len(f.Records) > 0 {
+				c.part(ctx, fail, client, place{f.Topic, f.Partition}).add(f.Records)
+			}
+		})
 		if ctx.Err() != nil {
 			if dead, ok := errors.AsType[*DeadError](context.Cause(ctx)); ok {
 				return dead
@@ -150,13 +154,37 @@ func (c *Consumer) Run(ctx context.Context, client *kgo.Client) error {
 				c.cfg.OnError(topic, partition, err)
 			}
 		})
-		fetches.EachPartition(func(f kgo.FetchTopicPartition) {
-			if len(f.Records) > 0 {
-				c.part(ctx, fail, client, place{f.Topic, f.Partition}).add(f.Records)
-			}
-		})
 		client.AllowRebalance()
 	}
+}
+
+// finish ends what Run has begun. ctx has ended; what was done before is committed
+// nevertheless.
+func (c *Consumer) finish(ctx context.Context, client *kgo.Client, closed bool) {
+	if !closed {
+		client.PollFetches(ctx) // fetches nothing: it waits for a rebalance, and keeps the next from beginning
+		defer client.AllowRebalance()
+	}
+	parts := c.dropAll()
+	commit, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.Shutdown)
+	defer cancel()
+	_ = client.CommitMarkedOffsets(commit) // else they come again
+	if closed {
+		return
+	}
+	// The client takes what was fetched for done. Another Run must not pass over it.
+	back := make(map[string]map[int32]kgo.EpochOffset)
+	for _, p := range parts {
+		if len(p.records) == 0 {
+			continue
+		}
+		if back[p.at.topic] == nil {
+			back[p.at.topic] = make(map[int32]kgo.EpochOffset)
+		}
+		r := p.records[0]
+		back[p.at.topic][p.at.partition] = kgo.EpochOffset{Epoch: r.LeaderEpoch, Offset: r.Offset}
+	}
+	client.SetOffsets(back)
 }
 
 // part returns what handles the records of a partition.
@@ -190,7 +218,8 @@ func (c *Consumer) drop(gone map[string][]int32) {
 	stop(parts)
 }
 
-func (c *Consumer) dropAll() {
+// dropAll ends the handling of all partitions, and returns them.
+func (c *Consumer) dropAll() []*part {
 	c.mu.Lock()
 	parts := make([]*part, 0, len(c.parts))
 	for _, p := range c.parts {
@@ -199,6 +228,7 @@ func (c *Consumer) dropAll() {
 	clear(c.parts)
 	c.mu.Unlock()
 	stop(parts)
+	return parts
 }
 
 func stop(parts []*part) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -40,7 +41,8 @@ func (p *part) resume() {
 	p.client.ResumeFetchPartitions(map[string][]int32{p.at.topic: {p.at.partition}})
 }
 
-// next returns the first record, or nil, and then lets more be fetched.
+// next returns the first record, or nil, and then lets more be fetched. It stays the first
+// until it is done.
 func (p *part) next() *kgo.Record {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -49,9 +51,14 @@ func (p *part) next() *kgo.Record {
 		p.resume()
 		return nil
 	}
-	r := p.records[0]
+	return p.records[0]
+}
+
+// done takes the first record away.
+func (p *part) done() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.records = p.records[1:]
-	return r
 }
 
 // run handles records in their order until ctx ends, or one is in the way.
@@ -67,6 +74,7 @@ func (p *part) run(ctx context.Context) {
 			if !p.handle(ctx, r) {
 				return
 			}
+			p.done()
 		}
 	}
 }
@@ -74,13 +82,14 @@ func (p *part) run(ctx context.Context) {
 // handle handles a record, on a worker that is free. It reports false when the partition is to
 // be left alone.
 func (p *part) handle(ctx context.Context, r *kgo.Record) bool {
+	var m consume.Message
 	for {
 		select {
 		case <-ctx.Done():
 			return false
 		case p.c.free <- struct{}{}:
 		}
-		verdict, why := p.c.processor.Process(ctx, func(ctx context.Context) error { return p.c.handler(ctx, r) })
+		verdict, why := p.c.processor.ProcessMessage(ctx, &m, func(ctx context.Context) error { return p.c.handler(ctx, r) })
 		<-p.c.free
 		switch verdict {
 		case consume.Ack:
@@ -88,9 +97,12 @@ func (p *part) handle(ctx context.Context, r *kgo.Record) bool {
 			if ctx.Err() != nil {
 				return false
 			}
-			continue // held for MaxHold: nobody else would have it, so go on
+			continue // held for MaxHold: nobody else would have it, so go on, with the attempts it has
 		case consume.Dead:
 			if err := p.bury(ctx, r, why); err != nil {
+				if ctx.Err() != nil {
+					return false // it comes again, here or elsewhere
+				}
 				p.fail(&DeadError{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Err: err})
 				return false
 			}
@@ -104,7 +116,18 @@ func (p *part) bury(ctx context.Context, r *kgo.Record, why error) error {
 	if p.c.cfg.DeadLetter == nil {
 		return why
 	}
-	if err := p.c.cfg.DeadLetter(context.WithoutCancel(ctx), r, why); err != nil {
+	keep, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() {
+		t := time.NewTimer(p.c.cfg.Shutdown)
+		defer t.Stop()
+		select {
+		case <-t.C:
+			cancel()
+		case <-keep.Done():
+		}
+	})()
+	if err := p.c.cfg.DeadLetter(keep, r, why); err != nil {
 		return errors.Join(why, err)
 	}
 	return nil
