@@ -15,6 +15,8 @@ import (
 )
 
 func main() {
+	d := dependency{start: time.Now()}
+	// region pipeline
 	inventory, err := policy.New("inventory", // one pipeline for one dependency
 		bulkhead.Semaphore{Limit: 20},
 		breaker.Config{MinCalls: 5, OpenFor: 800 * time.Millisecond},
@@ -24,15 +26,9 @@ func main() {
 	if err != nil {
 		log.Fatal(err) // every setting that is wrong, not only the first
 	}
-	for _, w := range inventory.Warnings() {
-		log.Println("inventory:", w) // what works and may surprise: nothing here
-	}
-	for start := time.Now(); time.Since(start) < 4*time.Second; time.Sleep(250 * time.Millisecond) {
-		stock, err := policy.Do(context.Background(), inventory, func(context.Context) (int, error) {
-			if t := time.Since(start); t > 900*time.Millisecond && t < 2400*time.Millisecond {
-				return 0, errors.New("no answer") // your call goes here; this one has an outage
-			}
-			return 42, nil
+	for range 16 {
+		stock, err := policy.Do(context.Background(), inventory, func(ctx context.Context) (int, error) {
+			return d.stock(ctx) // your call
 		})
 		if re, ok := errors.AsType[*policy.RejectedError](err); ok {
 			fmt.Printf("refused: %s, retry after %v\n", re.Reason, re.RetryAfter.Round(time.Millisecond))
@@ -41,5 +37,17 @@ func main() {
 		} else {
 			fmt.Println("in stock:", stock)
 		}
+		time.Sleep(250 * time.Millisecond)
 	}
+	// endregion
+}
+
+// dependency has an outage.
+type dependency struct{ start time.Time }
+
+func (d dependency) stock(context.Context) (int, error) {
+	if at := time.Since(d.start); at > 900*time.Millisecond && at < 2400*time.Millisecond {
+		return 0, errors.New("no answer")
+	}
+	return 42, nil
 }
