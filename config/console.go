@@ -124,8 +124,16 @@ func (c console) PreviewRollback(_ context.Context, version int) (policy.ConfigE
 // Rollback implements [policy.Console].
 func (c console) Rollback(ctx context.Context, version int, note string) error {
 	_, err := c.m.rollback(ctx, version, note)
+	go func() { // whoever is at the console has nothing to wait for
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeFor)
+		defer cancel()
+		c.m.closeGone(ctx)
+	}()
 	return err
 }
+
+// closeFor is how long pipelines have to close that a rollback by the console has removed.
+const closeFor = 30 * time.Second
 
 // settingsByHand takes a change apart.
 func settingsByHand(c policy.HandChange) ([]Setting, error) {
@@ -265,9 +273,7 @@ func (m *Manager) setByHand(ctx context.Context, set []Setting, length time.Dura
 		m.hand = before
 		return 0, r, err
 	}
-	if length > 0 {
-		m.timers = append(m.timers, time.AfterFunc(length, m.expire))
-	}
+	m.expireLaterLocked(0)
 	return m.ids, r, nil
 }
 

@@ -244,6 +244,9 @@ func plainName(s string) string {
 
 // scalarOf reads a value as the file would, and any other text as a text.
 func scalarOf(s string, at Origin) *node {
+	if outsized([]byte(s)) != "" {
+		return newScalar(s, at)
+	}
 	file, err := parser.ParseBytes([]byte(s), 0)
 	if err != nil || len(file.Docs) != 1 || file.Docs[0].Body == nil {
 		return newScalar(s, at)

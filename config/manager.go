@@ -86,12 +86,16 @@ type Manager struct {
 	number   int
 	owned    map[string]bool // dependencies that the sources named
 	hand     []byHand
-	known    map[string]bool // findings that were logged
-	timers   []*time.Timer
-	ids      uint64 // of changes by hand
+	known    map[string]bool    // findings that were logged
+	expiry   *time.Timer        // of what was set by hand; nil while nothing was for a time
+	gone     []*policy.Pipeline // that were removed, and are to be closed
+	ids      uint64             // of changes by hand
 	closed   bool
 	fault    error // of what was read last, until it is read without one
 	faultAt  time.Time
+
+	// reading has room for one: what was read first must not take effect last.
+	reading chan struct{}
 }
 
 // byHand is a setting that somebody made at run time.
@@ -167,7 +171,7 @@ func NewManager(ctx context.Context, cfg ManagerConfig) (*Manager, error) {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	cfg.History = cmp.Or(cfg.History, 10)
 	cfg.Debounce = cmp.Or(cfg.Debounce, 200*time.Millisecond)
-	m := &Manager{cfg: cfg, owned: map[string]bool{}, known: map[string]bool{}}
+	m := &Manager{cfg: cfg, owned: map[string]bool{}, known: map[string]bool{}, reading: make(chan struct{}, 1)}
 	if _, err := m.reload(ctx, "load"); err != nil {
 		return nil, err
 	}
@@ -176,13 +180,53 @@ func NewManager(ctx context.Context, cfg ManagerConfig) (*Manager, error) {
 
 // Reload reads the sources again and puts into effect what they say. On an error nothing
 // has changed; it is logged, and the registry is told ([policy.Registry.ConfigRefused]).
-func (m *Manager) Reload(ctx context.Context) (Report, error) { return m.reload(ctx, "reload") }
+// Reload returns when the pipelines that it has removed are closed, or ctx has ended: nobody
+// else waits for that.
+func (m *Manager) Reload(ctx context.Context) (Report, error) {
+	r, err := m.reload(ctx, "reload")
+	m.closeGone(ctx)
+	return r, err
+}
 
 func (m *Manager) reload(ctx context.Context, why string) (Report, error) {
+	if err := m.readAlone(ctx); err != nil {
+		return Report{}, err
+	}
+	defer m.doneReading()
 	contents, errs := read(ctx, m.cfg.Sources)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.loadLocked(ctx, why, contents, errs)
+}
+
+// readAlone waits until nobody else reads the sources. doneReading must follow.
+func (m *Manager) readAlone(ctx context.Context) error {
+	select {
+	case m.reading <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("config: the sources are being read by another: %w", context.Cause(ctx))
+	}
+}
+
+func (m *Manager) doneReading() { <-m.reading }
+
+// closeGone closes the pipelines that were removed, all at once, and waits for that until
+// ctx ends. It is called without m.mu, for functions on a pool can take any time.
+func (m *Manager) closeGone(ctx context.Context) {
+	m.mu.Lock()
+	gone := m.gone
+	m.gone = nil
+	m.mu.Unlock()
+	var wg sync.WaitGroup
+	for _, p := range gone {
+		wg.Go(func() {
+			if err := p.Close(ctx); err != nil {
+				m.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "a removed pipeline did not close in time", slog.String("dependency", p.Name()), slog.Any("error", err))
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // Set makes a setting by hand, such as inventory.breaker.OpenFor to 30s. It wins over all
@@ -206,19 +250,6 @@ func (m *Manager) Unset(ctx context.Context, path string) (Report, error) {
 	return r, err
 }
 
-// expire puts an end to settings made by hand whose time is over.
-func (m *Manager) expire() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	now := time.Now()
-	n := len(m.hand)
-	m.hand = slices.DeleteFunc(slices.Clone(m.hand), func(h byHand) bool { return !h.until.IsZero() && !now.Before(h.until) })
-	if m.closed || len(m.hand) == n {
-		return
-	}
-	_, _ = m.adjustLocked(context.Background(), "expired", "", m.versions[len(m.versions)-1].contents) // logged
-}
-
 // History returns the versions that are kept, the one in force last.
 func (m *Manager) History() []*Version {
 	m.mu.Lock()
@@ -236,7 +267,9 @@ func (m *Manager) Settings() *Settings {
 // Rollback puts a version of the history into effect again, as a new version, whatever the
 // sources say now. The next reload reads them again. Settings made by hand stay.
 func (m *Manager) Rollback(ctx context.Context, number int) (Report, error) {
-	return m.rollback(ctx, number, "")
+	r, err := m.rollback(ctx, number, "")
+	m.closeGone(ctx)
+	return r, err
 }
 
 // Close ends the expiry of settings made by hand; they stay as they are. The pipelines
@@ -245,10 +278,9 @@ func (m *Manager) Close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.closed = true
-	for _, t := range m.timers {
-		t.Stop()
+	if m.expiry != nil {
+		m.expiry.Stop()
 	}
-	m.timers = nil
 }
 
 // settingsLocked makes settings of what was read and of what was set by hand.
@@ -400,8 +432,8 @@ func (m *Manager) swapLocked(ctx context.Context, settings *Settings) (Report, e
 	for name := range m.owned {
 		if !named[name] {
 			report.Dependencies = append(report.Dependencies, DependencyReport{Name: name, Change: policy.ChangeRemoved})
-			if err := reg.Remove(ctx, name); err != nil {
-				m.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "a removed pipeline did not close in time", slog.String("dependency", name), slog.Any("error", err))
+			if p := reg.Unregister(name); p != nil {
+				m.gone = append(m.gone, p)
 			}
 		}
 	}

@@ -82,13 +82,15 @@ func (m *Manager) Watch(ctx context.Context) error {
 		case <-quiet.C:
 			if asked {
 				asked, seen = false, nil
-				_, _ = m.Reload(ctx) // logged
+				_, _ = m.reload(ctx, "reload") // logged
+				wg.Go(func() { m.closeGone(ctx) })
 				continue
 			}
 			var again time.Duration
 			if seen, again = m.catchUp(ctx, seen); again > 0 {
 				quiet.Reset(again)
 			}
+			wg.Go(func() { m.closeGone(ctx) })
 		}
 	}
 }
@@ -117,6 +119,10 @@ const retryEvery = 5 * time.Second
 // again; 0 is when something has changed.
 func (m *Manager) catchUp(ctx context.Context, seen *reading) (now *reading, again time.Duration) {
 	now = &reading{}
+	if m.readAlone(ctx) != nil {
+		return nil, 0 // the end of Watch
+	}
+	defer m.doneReading()
 	now.contents, now.errs = read(ctx, m.cfg.Sources)
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -93,14 +93,21 @@ func (r *Registry) Prepare(name string, policies ...Policy) (*Update, error) {
 // has it is refused. The name is free again at once: a pipeline that New builds under it
 // knows nothing of the one before. A name that is not there is no error.
 func (r *Registry) Remove(ctx context.Context, name string) error {
+	return r.Unregister(name).Close(ctx)
+}
+
+// Unregister takes a pipeline out of the registry without closing it: nobody finds it by its
+// name any more, and that is free for another. The caller closes it, for instance later. It
+// returns nil when there is none.
+func (r *Registry) Unregister(name string) *Pipeline {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	p := r.pipelines[name]
 	delete(r.pipelines, name)
 	if p != nil && p.derived > 0 {
 		r.derived[p.derived-1] = false
 	}
-	r.mu.Unlock()
-	return p.Close(ctx)
+	return p
 }
 
 // numberLocked gives a derived pipeline the smallest number that is free.

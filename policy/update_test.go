@@ -420,3 +420,19 @@ func TestUpdateOfADerivedPipeline(t *testing.T) {
 		assert.Equal(t, n, p.Snapshot().Derived)
 	}
 }
+
+// Who has taken a pipeline out of the registry closes it, whenever that may be.
+func TestUnregister(t *testing.T) {
+	t.Parallel()
+	var r policy.Registry
+	p, err := r.New("dep")
+	require.NoError(t, err)
+	assert.Same(t, p, r.Unregister("dep"))
+	assert.Nil(t, r.Unregister("dep"))
+	_, ok := r.Get("dep")
+	assert.False(t, ok)
+	require.NoError(t, policy.Run(t.Context(), p, func(context.Context) error { return nil }), "calls that have it go on")
+	_, err = r.New("dep")
+	require.NoError(t, err, "the name is free")
+	require.NoError(t, p.Close(t.Context()))
+}
