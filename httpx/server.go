@@ -202,10 +202,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, next http.Handler
 		r = r.WithContext(h.Context()) //nolint:contextcheck // it is r's, bounded
 		x.r = r
 	}
+	defer x.end() //nolint:contextcheck // it asks the request's
 	if s.cfg.RateLimit == RateLimitAlways {
 		s.tellQuotas(r.Context(), x, out.Header(), nil) //nolint:contextcheck // see above
 	}
-	defer x.end() //nolint:contextcheck // it asks the request's
 	next.ServeHTTP(out, r)
 	x.returned = true
 }

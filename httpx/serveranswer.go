@@ -158,6 +158,9 @@ func (f HandlerFunc) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	WriteError(w, r, err)
 	if x := innermost(w); x != nil && x.late {
+		for o := x; o != nil; o = o.outer() {
+			o.aborted = true
+		}
 		panic(http.ErrAbortHandler) //nolint:forbidigo // it is how net/http wants to be told
 	}
 }
@@ -212,13 +215,15 @@ func (s *Server) tells(x *served, re *policy.RejectedError) bool {
 	}
 }
 
-// tooLate notes an error that comes when the answer has begun.
+// tooLate notes an error that comes when the answer has begun. The servers around it have let
+// the same answer begin.
 func (x *served) tooLate(ctx context.Context, err error) {
-	kind := x.p.Classify(ctx, err).Kind
 	gone := canceled(ctx)
 	x.late = !gone && !x.hijacked
-	if !gone && kind != policy.NotRun {
-		x.h.Amend(kind)
+	for o := x; o != nil && !gone; o = o.outer() {
+		if kind := o.p.Classify(ctx, err).Kind; kind != policy.NotRun {
+			o.h.Amend(kind)
+		}
 	}
 }
 

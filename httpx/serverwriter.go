@@ -31,6 +31,7 @@ type served struct {
 	begun    bool
 	hijacked bool
 	late     bool // an error came when the answer had begun
+	aborted  bool // for that, the connection is broken off
 	returned bool // the handler has
 }
 
@@ -152,6 +153,7 @@ func (x *served) end() {
 	switch {
 	case !x.returned && canceled(ctx):
 		x.h.Settle(policy.Canceled, 0)
+	case !x.returned && x.aborted: // the error has been told
 	case !x.returned:
 		x.fail(policy.Failure) // it panics
 	case x.begun:
