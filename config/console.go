@@ -71,6 +71,9 @@ func (c console) Preview(_ context.Context, change policy.HandChange) (policy.Co
 	m := c.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if err := m.inForceLocked().within(change, set); err != nil {
+		return policy.ConfigEffect{}, err
+	}
 	hand := m.hand
 	for _, s := range set {
 		hand = without(hand, s.Path)
@@ -87,7 +90,13 @@ func (c console) Change(ctx context.Context, change policy.HandChange) (uint64, 
 	if err != nil {
 		return 0, err
 	}
-	id, _, err := c.m.setByHand(ctx, set, change.Length, change.Note)
+	m := c.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.inForceLocked().within(change, set); err != nil {
+		return 0, err
+	}
+	id, _, err := m.setByHandLocked(ctx, set, change.Length, change.Note)
 	return id, err
 }
 
@@ -141,10 +150,53 @@ func settingsByHand(c policy.HandChange) ([]Setting, error) {
 		return nil, &policy.ConfigError{Dependency: c.Dependency, Policy: c.Policy, Field: "Values", Want: "want a setting"}
 	}
 	var set []Setting
+	spelled := map[string]string{}
 	for _, field := range slices.Sorted(maps.Keys(c.Values)) {
+		if other, twice := spelled[plainName(field)]; twice {
+			return nil, &policy.ConfigError{Dependency: c.Dependency, Policy: c.Policy, Field: field, Want: "want it once: it is " + other}
+		}
+		spelled[plainName(field)] = field
 		set = append(set, Setting{Name: nameByHand(c.Note), Path: join(join(c.Dependency, c.Policy), field), Text: c.Values[field]})
 	}
 	return set, nil
+}
+
+// within reports a path that leads to the settings of another policy than the change names:
+// since names may have dots, a field of a's breaker could be one of a.breaker.
+func (s *Settings) within(c policy.HandChange, set []Setting) error {
+	longest := func(path string, names []string) (longest string) {
+		for _, name := range names {
+			if strings.HasPrefix(plainName(path), plainName(name)+".") && len(name) > len(longest) {
+				longest = name
+			}
+		}
+		return longest
+	}
+	var dependencies []string
+	for _, d := range s.Dependencies {
+		dependencies = append(dependencies, d.Name)
+	}
+	for _, one := range set {
+		fault := &policy.ConfigError{Dependency: c.Dependency, Policy: c.Policy, Field: strings.TrimPrefix(one.Path, join(c.Dependency, c.Policy)+".")}
+		dep := longest(one.Path, dependencies)
+		if dep == "" {
+			continue // which is reported
+		}
+		if plainName(dep) != plainName(c.Dependency) {
+			fault.Want = "it would be a setting of the dependency " + dep
+			return fault
+		}
+		var policies []string
+		for _, p := range s.dependency(dep).Policies {
+			policies = append(policies, p.Name)
+		}
+		name := longest(one.Path[len(dep)+1:], policies)
+		if name != "" && plainName(name) != plainName(c.Policy) {
+			fault.Want = "it would be a setting of the policy " + name
+			return fault
+		}
+	}
+	return nil
 }
 
 func nameByHand(note string) string {
@@ -253,6 +305,10 @@ func (d DependencyReport) String() string {
 func (m *Manager) setByHand(ctx context.Context, set []Setting, length time.Duration, note string) (uint64, Report, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	return m.setByHandLocked(ctx, set, length, note)
+}
+
+func (m *Manager) setByHandLocked(ctx context.Context, set []Setting, length time.Duration, note string) (uint64, Report, error) {
 	if m.closed {
 		return 0, Report{}, errors.New("config: the manager is closed")
 	}

@@ -233,3 +233,63 @@ func TestDashboardShowsFaultsAndVersions(t *testing.T) {
 		m.Close()
 	})
 }
+
+// A change that cannot be taken back yet stays in the books, so that it can be later.
+func TestDashboardKeepsWhatCannotBeUndone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := manage(t, one("adaptive: {Min: 10, Max: 20}"))
+		p := newPage(t, m)
+		first := p.act(`{"dependency":"a","policy":"adaptive","action":"change","texts":{"Max":"50"},"seconds":600,"why":"more"}`)
+		second := p.act(`{"dependency":"a","policy":"adaptive","action":"change","texts":{"Min":"30"},"seconds":600,"why":"at least"}`)
+		undo := func(id uint64) int {
+			status, _ := p.ask(http.MethodPost, "undo", fmt.Sprintf(`{"id":%d,"why":"x"}`, id))
+			return status
+		}
+		assert.Equal(t, http.StatusConflict, undo(first.ID), "20 is less than 30")
+		assert.Len(t, answer[dashboard.Events](p, http.MethodGet, "events?name=a", "").InForce, 2)
+		assert.Equal(t, http.StatusOK, undo(second.ID))
+		assert.Equal(t, http.StatusOK, undo(first.ID))
+		assert.Equal(t, "20", p.setting("adaptive", "Max").Value)
+		p.Close()
+		m.Close()
+	})
+}
+
+// Settings are found whatever the case of their letters, and so is what a change replaces.
+func TestDashboardReplacesByAnySpelling(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := manage(t, one("breaker: {OpenFor: 5s}, bulkhead: {Limit: 5}"))
+		p := newPage(t, m)
+		p.act(`{"dependency":"a","policy":"breaker","action":"change","texts":{"openfor":"7s"},"seconds":600,"why":"x"}`)
+		p.act(`{"dependency":"a","policy":"breaker","action":"change","texts":{"OpenFor":"8s"},"seconds":600,"why":"x"}`)
+		assert.Len(t, answer[dashboard.Events](p, http.MethodGet, "events?name=a", "").InForce, 1, "the first was replaced")
+		// One value twice in one change: nobody can say which is meant.
+		status, b := p.ask(http.MethodPost, "act", `{"dependency":"a","policy":"breaker","action":"change","texts":{"openfor":"7s","OpenFor":"8s"},"seconds":600,"why":"x"}`)
+		assert.Equal(t, http.StatusBadRequest, status, "%s", b)
+		p.Close()
+		m.Close()
+	})
+}
+
+// A change by hand cannot reach the settings of another policy or dependency than it names.
+func TestDashboardChangeStaysWhereItIs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := manage(t, "dependencies: {a: {policies: [breaker: {}]}, a.breaker: {policies: [bulkhead: {Limit: 5}]}, b: {policies: [breaker: {}, bulkhead: {Limit: 3}]}}")
+		p := newPage(t, m)
+		for _, body := range []string{
+			`{"dependency":"a","policy":"breaker","action":"change","texts":{"bulkhead.Limit":"1"},"seconds":600,"why":"x"}`,
+			`{"dependency":"b","policy":"breaker","action":"change","texts":{"":"1"},"seconds":600,"why":"x"}`,
+			`{"dependency":"b","policy":"breaker","action":"change","texts":{"Shadow":"{a: b}"},"seconds":600,"why":"x"}`,
+		} {
+			status, b := p.ask(http.MethodPost, "preview", body)
+			assert.Equal(t, http.StatusBadRequest, status, "%s", b)
+			status, b = p.ask(http.MethodPost, "act", body)
+			assert.Equal(t, http.StatusBadRequest, status, "%s", b)
+		}
+		p.Close()
+		m.Close()
+	})
+}

@@ -600,11 +600,13 @@ func (h *hand) undo(id uint64, who, why, remote string, now time.Time) (AuditEnt
 		return AuditEntry{}, refuse(http.StatusNotFound, "there is no such change in force: it has ended, was replaced or was undone")
 	}
 	c := h.inForce[i]
-	h.inForce = slices.Delete(h.inForce, i, i+1)
 	h.mu.Unlock()
-	if err := c.undo(who + ": " + why); err != nil {
+	if err := c.undo(who + ": " + why); err != nil { // it goes on, and may be undone later
 		return AuditEntry{}, refuse(http.StatusConflict, "%s", clean(err.Error(), 2*maxText))
 	}
+	h.mu.Lock()
+	h.inForce = slices.DeleteFunc(h.inForce, func(c change) bool { return c.entry.ID == id })
+	h.mu.Unlock()
 	return h.ended(c, who, why, remote, now), nil
 }
 
@@ -663,10 +665,11 @@ func (h *hand) takeBack(list []change, why string, now time.Time) {
 	// The last first: of two changes of one value the first knows the original.
 	slices.SortFunc(list, func(a, b change) int { return cmp.Compare(b.entry.ID, a.entry.ID) })
 	for _, c := range list {
+		reason := why
 		if err := c.undo(configKind + ": " + why); err != nil {
-			why += " (" + clean(err.Error(), maxText) + ")"
+			reason += " (" + clean(err.Error(), maxText) + ")"
 		}
-		h.ended(c, configKind, why, "", now)
+		h.ended(c, configKind, reason, "", now)
 	}
 }
 

@@ -263,8 +263,8 @@ func (h *hand) replaced(by *policy.HandChange) {
 		if c.texts == nil || c.entry.Dependency != by.Dependency || c.entry.Policy != by.Policy {
 			return false
 		}
-		for field := range by.Values {
-			delete(c.texts, field)
+		for field := range by.Values { // the console finds them in any case
+			maps.DeleteFunc(c.texts, func(old, _ string) bool { return strings.EqualFold(old, field) })
 		}
 		return len(c.texts) == 0
 	})
