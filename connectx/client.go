@@ -160,5 +160,5 @@ func (c *Client) judge(ctx context.Context, spec connect.Spec, err error) policy
 			own = c.cfg.Classify(spec, ce)
 		}
 	}
-	return judge(ctx, c.p, err, own)
+	return rpc.Judge(ctx, c.p, err, own, codeOfAnswer)
 }

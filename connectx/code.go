@@ -24,7 +24,8 @@ const retryAfter = "Retry-After"
 // KindOf says what a code means to a pipeline:
 //
 //   - unavailable is [policy.Busy], also where no connection could be made
-//   - resource_exhausted is [policy.Throttled]
+//   - resource_exhausted is [policy.Throttled]; at a client, where the server did not send
+//     it, a message is too large for the client's own bounds, which is [policy.Permanent]
 //   - deadline_exceeded is a [policy.Timeout]
 //   - canceled is [policy.Canceled]
 //   - internal, unknown, data_loss and codes that Connect does not know are a [policy.Failure]
@@ -39,15 +40,23 @@ func KindOf(c connect.Code) policy.Kind { return rpc.KindOf(rpc.Code(c)) }
 // has done.
 func CodeOf(re *policy.RejectedError) connect.Code { return connect.Code(rpc.CodeOf(re)) }
 
-// judge is [rpc.Judge] of an error of Connect.
-func judge(ctx context.Context, p *policy.Pipeline, err error, own policy.Kind) policy.Kind {
-	return rpc.Judge(ctx, p, err, own, func(err error) (rpc.Code, bool) {
-		ce, ok := errors.AsType[*connect.Error](err)
-		if !ok {
-			return 0, false
-		}
-		return rpc.Code(ce.Code()), true
-	})
+// codeOf returns the code of an error that has one.
+func codeOf(err error) (rpc.Code, bool) {
+	ce, ok := errors.AsType[*connect.Error](err)
+	if !ok {
+		return 0, false
+	}
+	return rpc.Code(ce.Code()), true
+}
+
+// codeOfAnswer is codeOf at the client. What exhausts no resource of the server's is a message
+// that is too large for the client's own bounds.
+func codeOfAnswer(err error) (rpc.Code, bool) {
+	c, ok := codeOf(err)
+	if c == rpc.ResourceExhausted && !connect.IsWireError(err) {
+		c = rpc.InvalidArgument
+	}
+	return c, ok
 }
 
 // pushbackOf returns what a server has asked for with an error.

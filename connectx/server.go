@@ -249,7 +249,7 @@ func (s *Server) judge(ctx context.Context, spec connect.Spec, err error) policy
 	if s.cfg.Classify != nil && !errors.Is(ctx.Err(), context.Canceled) {
 		own = s.cfg.Classify(spec, err)
 	}
-	return judge(ctx, s.p, err, own)
+	return rpc.Judge(ctx, s.p, err, own, codeOf)
 }
 
 // answer makes of an error what a caller understands, with the time to come back, if
@@ -283,9 +283,13 @@ func (s *Server) answer(err error, known *policy.Hop) error {
 	return own
 }
 
+// copyOf returns an error like ce. As connect does when a handler passes an error on that it got
+// itself, it leaves out the header that came with that.
 func copyOf(ce *connect.Error) *connect.Error {
 	own := connect.NewError(ce.Code(), ce.Unwrap())
-	maps.Copy(own.Meta(), ce.Meta().Clone())
+	if !connect.IsWireError(ce) {
+		maps.Copy(own.Meta(), ce.Meta().Clone())
+	}
 	for _, d := range ce.Details() {
 		own.AddDetail(d)
 	}
