@@ -101,6 +101,26 @@ func BestConcurrency(steps []LoadTest) LoadTest {
 	return LoadTest{}
 }
 
+// Rising reports whether the last of the steps has the highest throughput by more than 3 %:
+// such a load test ended before it came to what the dependency bears, and what
+// [BestConcurrency] says of it is too low. So is one of a single step. A last step in which
+// more than 1 % failed is beyond it.
+func Rising(steps []LoadTest) bool {
+	if len(steps) == 0 {
+		return false
+	}
+	last := steps[len(steps)-1]
+	if last.Errors > 0.01 {
+		return false
+	}
+	for _, s := range steps[:len(steps)-1] {
+		if s.Throughput >= 0.97*last.Throughput {
+			return false
+		}
+	}
+	return true
+}
+
 // ReadPrometheus reads figures from the answer of Prometheus to an instant query (its HTTP
 // API, as JSON): a vector whose series have a label fact, which is rate (calls per second),
 // latency or p99 (both in seconds).

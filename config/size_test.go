@@ -130,6 +130,26 @@ func TestReadLoadTest(t *testing.T) {
 	}
 }
 
+func TestRising(t *testing.T) {
+	t.Parallel()
+	step := func(throughput, failed float64) config.LoadTest {
+		return config.LoadTest{Concurrency: 1, Throughput: throughput, Errors: failed}
+	}
+	for name, tt := range map[string]struct {
+		steps []config.LoadTest
+		want  bool
+	}{
+		"none":                {nil, false},
+		"one":                 {[]config.LoadTest{step(100, 0)}, true},
+		"to the end":          {[]config.LoadTest{step(100, 0), step(90, 0), step(200, 0)}, true},
+		"flat at the end":     {[]config.LoadTest{step(100, 0), step(200, 0), step(206, 0)}, false},
+		"falling":             {[]config.LoadTest{step(100, 0), step(200, 0), step(150, 0)}, false},
+		"failures at the end": {[]config.LoadTest{step(100, 0), step(200, 0.02)}, false},
+	} {
+		assert.Equal(t, tt.want, config.Rising(tt.steps), name)
+	}
+}
+
 func TestReadPrometheus(t *testing.T) {
 	t.Parallel()
 	m, err := config.ReadPrometheus(strings.NewReader(`{"status":"success","data":{"resultType":"vector","result":[

@@ -60,6 +60,8 @@ func TestSize(t *testing.T) {
 	t.Parallel()
 	csv := filepath.Join(t.TempDir(), "load.csv")
 	require.NoError(t, os.WriteFile(csv, []byte("concurrency,throughput,latency_ms\n100,1000,100\n200,2000,100\n400,2010,200\n"), 0o600))
+	short := filepath.Join(t.TempDir(), "short.csv")
+	require.NoError(t, os.WriteFile(short, []byte("concurrency,throughput,latency_ms\n100,1000,100\n200,2000,100\n"), 0o600))
 	for _, tt := range []struct {
 		args []string
 		code int
@@ -68,6 +70,7 @@ func TestSize(t *testing.T) {
 	}{
 		{[]string{"--rate=10", "--latency=800ms"}, exitOK, "bulkhead: {Limit: 15}", ""},
 		{[]string{"--csv", csv, "--wait=500ms"}, exitOK, "pool: {Workers: 200, Queue: 1000, MaxWait: 500ms}", ""},
+		{[]string{"--csv", short}, exitOK, "pool: {Workers: 200, Queue: none}", "the last step has the highest throughput"},
 		{nil, exitError, "", "at least one of --rate"},
 		{[]string{"--rate=10"}, exitError, "", "size.Latency"},
 		{[]string{"--rate=-1"}, exitError, "", "size.Rate: -1"},

@@ -58,6 +58,9 @@ func (c sizeCommand) Run(out output) error {
 		}
 		best := config.BestConcurrency(steps)
 		m.Best, m.Latency, m.P99 = best.Concurrency, best.Latency, best.P99
+		if config.Rising(steps) && c.Best == 0 {
+			fmt.Fprintf(out.Err, "size: %s: the last step has the highest throughput, so the dependency may bear more, and the limits below may be too low: raise the load until the throughput stays\n", c.CSV)
+		}
 	}
 	set(&m.Rate, c.Rate)
 	set(&m.Latency, c.Latency)
