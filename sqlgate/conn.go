@@ -74,7 +74,7 @@ func (c *Conn) PingContext(ctx context.Context) error {
 	defer runtime.KeepAlive(c)
 	began := time.Now()
 	err := c.conn.PingContext(ctx)
-	c.session.Done(began, err)
+	c.session.Done(ctx, began, err)
 	return err
 }
 
@@ -83,7 +83,7 @@ func (c *Conn) ExecContext(ctx context.Context, query string, args ...any) (sql.
 	defer runtime.KeepAlive(c)
 	began := time.Now()
 	res, err := c.conn.ExecContext(ctx, query, args...)
-	c.session.Done(began, err)
+	c.session.Done(ctx, began, err)
 	return res, err
 }
 
@@ -92,7 +92,7 @@ func (c *Conn) QueryContext(ctx context.Context, query string, args ...any) (*Ro
 	defer runtime.KeepAlive(c)
 	began := time.Now()
 	rows, err := c.conn.QueryContext(ctx, query, args...) //nolint:sqlclosecheck // by who gets it
-	return sessionRows(c.session, began, rows, err)
+	return sessionRows(ctx, c.session, began, rows, err)
 }
 
 // QueryRowContext is [DB.QueryRowContext] on the connection.
@@ -105,7 +105,7 @@ func (c *Conn) PrepareContext(ctx context.Context, query string) (*Stmt, error) 
 	defer runtime.KeepAlive(c)
 	began := time.Now()
 	s, err := c.conn.PrepareContext(ctx, query)
-	c.session.Done(began, err)
+	c.session.Done(ctx, began, err)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func (c *Conn) BeginTx(ctx context.Context, opts *sql.TxOptions) (*Tx, error) {
 	defer runtime.KeepAlive(c)
 	began := time.Now()
 	tx, err := c.conn.BeginTx(ctx, opts)
-	c.session.Done(began, err)
+	c.session.Done(ctx, began, err)
 	if err != nil {
 		return nil, err
 	}
@@ -129,6 +129,6 @@ func (c *Conn) Raw(f func(driverConn any) error) error {
 	defer runtime.KeepAlive(c)
 	began := time.Now()
 	err := c.conn.Raw(f)
-	c.session.Done(began, err)
+	c.session.Done(c.session.Ctx, began, err)
 	return err
 }

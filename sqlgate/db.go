@@ -101,6 +101,9 @@ func (db *DB) QueryRowContext(ctx context.Context, query string, args ...any) *R
 func (db *DB) PrepareContext(ctx context.Context, query string) (*Stmt, error) {
 	c := db.gate.NewCall(ctx, query, true, false)
 	stmt, err := policy.DoAttempt(ctx, db.gate.Pipeline(), c.Policy(), op{db: db, call: &c, text: query}, prepareAttempt, closeStmt)
+	if err == nil && stmt == nil {
+		err = errNoFallback
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +123,11 @@ type op struct {
 func (db *DB) exec(ctx context.Context, o op) (sql.Result, error) {
 	c := db.gate.NewCall(ctx, o.text, false, true)
 	o.call = &c
-	return policy.DoAttempt(ctx, db.gate.Pipeline(), c.Policy(), o, execAttempt, nil)
+	res, err := policy.DoAttempt(ctx, db.gate.Pipeline(), c.Policy(), o, execAttempt, nil)
+	if err == nil && res == nil {
+		err = errNoFallback
+	}
+	return res, err
 }
 
 func (db *DB) query(ctx context.Context, o op) (*Rows, error) {

@@ -56,7 +56,7 @@ func txAttempt(ctx context.Context, t transaction, at *policy.Attempt) (struct{}
 func (t transaction) run(ctx context.Context, s *core.Session) (sent bool, err error) {
 	began := time.Now()
 	tx, err := t.db.db.BeginTx(ctx, t.opts)
-	s.Done(began, err)
+	s.Done(ctx, began, err)
 	if err != nil {
 		return false, err
 	}
@@ -72,13 +72,13 @@ func (t transaction) run(ctx context.Context, s *core.Session) (sent bool, err e
 	began = time.Now()
 	if err != nil {
 		rollback := tx.Rollback()
-		s.Done(began, nil)
+		s.Done(ctx, began, nil)
 		if rollback != nil && !errors.Is(rollback, sql.ErrTxDone) {
 			s.Note(rollback)
 		}
 		return false, err
 	}
 	err = tx.Commit()
-	s.Done(began, err)
+	s.Done(ctx, began, err)
 	return true, err
 }

@@ -1,6 +1,7 @@
 package sqlgate
 
 import (
+	"context"
 	"database/sql"
 	"time"
 
@@ -8,8 +9,8 @@ import (
 )
 
 // sessionRows are rows under the permit of a transaction or a connection.
-func sessionRows(s *core.Session, began time.Time, rows *sql.Rows, err error) (*Rows, error) {
-	s.Done(began, err)
+func sessionRows(ctx context.Context, s *core.Session, began time.Time, rows *sql.Rows, err error) (*Rows, error) {
+	s.Done(ctx, began, err)
 	if err != nil {
 		return nil, err
 	}

@@ -27,7 +27,7 @@ func (s *Stmt) ExecContext(ctx context.Context, args ...any) (sql.Result, error)
 	}
 	began := time.Now()
 	res, err := s.stmt.ExecContext(ctx, args...)
-	s.session.Done(began, err)
+	s.session.Done(ctx, began, err)
 	return res, err
 }
 
@@ -38,7 +38,7 @@ func (s *Stmt) QueryContext(ctx context.Context, args ...any) (*Rows, error) {
 	}
 	began := time.Now()
 	rows, err := s.stmt.QueryContext(ctx, args...) //nolint:sqlclosecheck // by who gets it
-	return sessionRows(s.session, began, rows, err)
+	return sessionRows(ctx, s.session, began, rows, err)
 }
 
 // QueryRowContext is [DB.QueryRowContext] for the statement.

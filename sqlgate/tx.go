@@ -86,7 +86,7 @@ func (t *Tx) Rollback() error {
 func (t *Tx) end(f func() error) error {
 	began := time.Now()
 	err := f()
-	t.session.Done(began, err)
+	t.session.Done(t.session.Ctx, began, err)
 	if t.session.Lease != nil && !t.nested {
 		t.cleanup.Stop()
 		t.session.Lease.End(nil)
@@ -99,7 +99,7 @@ func (t *Tx) ExecContext(ctx context.Context, query string, args ...any) (sql.Re
 	defer runtime.KeepAlive(t)
 	began := time.Now()
 	res, err := t.tx.ExecContext(ctx, query, args...)
-	t.session.Done(began, err)
+	t.session.Done(ctx, began, err)
 	return res, err
 }
 
@@ -108,7 +108,7 @@ func (t *Tx) QueryContext(ctx context.Context, query string, args ...any) (*Rows
 	defer runtime.KeepAlive(t)
 	began := time.Now()
 	rows, err := t.tx.QueryContext(ctx, query, args...) //nolint:sqlclosecheck // by who gets it
-	return sessionRows(t.session, began, rows, err)
+	return sessionRows(ctx, t.session, began, rows, err)
 }
 
 // QueryRowContext is [DB.QueryRowContext] within the transaction.
@@ -121,7 +121,7 @@ func (t *Tx) PrepareContext(ctx context.Context, query string) (*Stmt, error) {
 	defer runtime.KeepAlive(t)
 	began := time.Now()
 	s, err := t.tx.PrepareContext(ctx, query)
-	t.session.Done(began, err)
+	t.session.Done(ctx, began, err)
 	if err != nil {
 		return nil, err
 	}

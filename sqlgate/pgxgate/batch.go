@@ -35,10 +35,10 @@ func batchAttempt(ctx context.Context, o op, at *policy.Attempt) (*results, erro
 		inner := c.SendBatch(ctx, o.batch)
 		if begun := inner.Tx(); begun != nil {
 			t := holdTx(ctx, o, at, c, begun)
-			return &results{BatchResults: inner, session: t.session, tx: t}, true, nil
+			return &results{BatchResults: inner, ctx: ctx, session: t.session, tx: t}, true, nil
 		}
 		l := o.pool.gate.Hold(ctx, at, "batch", false, func() error { c.Release(); return nil })
-		r := &results{BatchResults: inner, conn: c, session: &core.Session{Gate: o.pool.gate, Ctx: ctx, Lease: l}}
+		r := &results{BatchResults: inner, ctx: ctx, conn: c, session: &core.Session{Gate: o.pool.gate, Ctx: ctx, Lease: l}}
 		r.cleanup = runtime.AddCleanup(r, (*core.Lease).Abandon, l)
 		return r, true, nil
 	})
@@ -57,6 +57,7 @@ func discardBatch(r *results) {
 type results struct {
 	pgx.BatchResults
 
+	ctx     context.Context //nolint:containedctx // it was sent under
 	session *core.Session
 	tx      *tx           // that the batch has begun
 	conn    *pgxpool.Conn // nil for one that is the transaction's
@@ -67,7 +68,7 @@ func (r *results) Exec() (pgconn.CommandTag, error) {
 	defer runtime.KeepAlive(r) // using is not losing
 	began := time.Now()
 	tag, err := r.BatchResults.Exec()
-	r.session.Done(began, err)
+	r.session.Done(r.ctx, began, err)
 	return tag, err
 }
 
@@ -75,7 +76,7 @@ func (r *results) Query() (pgx.Rows, error) {
 	defer runtime.KeepAlive(r)
 	began := time.Now()
 	rows, err := r.BatchResults.Query()
-	r.session.Done(began, err)
+	r.session.Done(r.ctx, began, err)
 	if err != nil {
 		return rows, err
 	}
@@ -98,7 +99,7 @@ func (r *results) Close() error {
 	defer runtime.KeepAlive(r)
 	began := time.Now()
 	err := r.BatchResults.Close()
-	r.session.Done(began, err)
+	r.session.Done(r.ctx, began, err)
 	if r.conn != nil {
 		r.cleanup.Stop()
 		r.conn.Release()

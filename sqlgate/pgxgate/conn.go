@@ -87,7 +87,7 @@ func (c *Conn) Ping(ctx context.Context) error {
 	defer runtime.KeepAlive(c)
 	began := time.Now()
 	err := c.conn.Ping(ctx)
-	c.session.Done(began, err)
+	c.session.Done(ctx, began, err)
 	return err
 }
 
@@ -96,7 +96,7 @@ func (c *Conn) Exec(ctx context.Context, sql string, args ...any) (pgconn.Comman
 	defer runtime.KeepAlive(c)
 	began := time.Now()
 	tag, err := c.conn.Exec(ctx, sql, args...)
-	c.session.Done(began, err)
+	c.session.Done(ctx, began, err)
 	return tag, err
 }
 
@@ -115,7 +115,7 @@ func (c *Conn) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 // SendBatch is [Pool.SendBatch] on the connection.
 func (c *Conn) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	defer runtime.KeepAlive(c)
-	return &results{BatchResults: c.conn.SendBatch(ctx, b), session: c.session}
+	return &results{BatchResults: c.conn.SendBatch(ctx, b), ctx: ctx, session: c.session}
 }
 
 // CopyFrom is [Pool.CopyFrom] on the connection.
@@ -123,7 +123,7 @@ func (c *Conn) CopyFrom(ctx context.Context, table pgx.Identifier, columns []str
 	defer runtime.KeepAlive(c)
 	began := time.Now()
 	n, err := c.conn.CopyFrom(ctx, table, columns, src)
-	c.session.Done(began, err)
+	c.session.Done(ctx, began, err)
 	return n, err
 }
 
@@ -135,7 +135,7 @@ func (c *Conn) BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error) 
 	defer runtime.KeepAlive(c)
 	began := time.Now()
 	inner, err := c.conn.BeginTx(ctx, opts)
-	c.session.Done(began, err)
+	c.session.Done(ctx, began, err)
 	if err != nil {
 		return nil, err
 	}

@@ -49,7 +49,7 @@ func txAttempt(ctx context.Context, t transaction, at *policy.Attempt) (struct{}
 func (t transaction) run(ctx context.Context, conn *pgxpool.Conn, s *core.Session) (sent bool, err error) {
 	began := time.Now()
 	inner, err := conn.BeginTx(ctx, t.opts)
-	s.Done(began, err)
+	s.Done(ctx, began, err)
 	if err != nil {
 		return false, err
 	}
@@ -57,10 +57,10 @@ func (t transaction) run(ctx context.Context, conn *pgxpool.Conn, s *core.Sessio
 	began = time.Now()
 	if err != nil {
 		_ = inner.Rollback(ctx) // if that fails, the connection is closed, which does it
-		s.Done(began, nil)
+		s.Done(ctx, began, nil)
 		return false, err
 	}
 	err = inner.Commit(ctx)
-	s.Done(began, err)
+	s.Done(ctx, began, err)
 	return true, err
 }

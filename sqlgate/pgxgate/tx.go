@@ -71,7 +71,7 @@ func (t *tx) Begin(ctx context.Context) (pgx.Tx, error) {
 	defer runtime.KeepAlive(t) // using is not losing
 	began := time.Now()
 	inner, err := t.inner.Begin(ctx)
-	t.session.Done(began, err)
+	t.session.Done(ctx, began, err)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func (t *tx) Rollback(ctx context.Context) error {
 func (t *tx) end(ctx context.Context, f func(context.Context) error) error {
 	began := time.Now()
 	err := f(ctx)
-	t.session.Done(began, err)
+	t.session.Done(ctx, began, err)
 	if t.conn != nil {
 		t.cleanup.Stop()
 		t.conn.Release()
@@ -105,7 +105,7 @@ func (t *tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandT
 	defer runtime.KeepAlive(t)
 	began := time.Now()
 	tag, err := t.inner.Exec(ctx, sql, args...)
-	t.session.Done(began, err)
+	t.session.Done(ctx, began, err)
 	return tag, err
 }
 
@@ -123,7 +123,7 @@ func (t *tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDe
 	defer runtime.KeepAlive(t)
 	began := time.Now()
 	d, err := t.inner.Prepare(ctx, name, sql)
-	t.session.Done(began, err)
+	t.session.Done(ctx, began, err)
 	return d, err
 }
 
@@ -131,13 +131,13 @@ func (t *tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []strin
 	defer runtime.KeepAlive(t)
 	began := time.Now()
 	n, err := t.inner.CopyFrom(ctx, table, columns, src)
-	t.session.Done(began, err)
+	t.session.Done(ctx, began, err)
 	return n, err
 }
 
 func (t *tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	defer runtime.KeepAlive(t)
-	return &results{BatchResults: t.inner.SendBatch(ctx, b), session: t.session}
+	return &results{BatchResults: t.inner.SendBatch(ctx, b), ctx: ctx, session: t.session}
 }
 
 // LargeObjects returns those of pgx: what is done with them is not seen.
@@ -153,7 +153,7 @@ func query(ctx context.Context, s *core.Session, on interface {
 ) (pgx.Rows, error) {
 	began := time.Now()
 	r, more, err := first(on.Query(ctx, sql, args...))
-	s.Done(began, err)
+	s.Done(ctx, began, err)
 	if err != nil {
 		return failedRows{err}, err
 	}

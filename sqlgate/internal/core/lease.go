@@ -22,8 +22,11 @@ type Lease struct {
 
 // Hold keeps the connection and the attempt until the lease ends. closing is called when the
 // context ends or the caller has lost what it got: it must be safe at any time. With watch
-// the lease ends with ctx.
+// the lease ends with ctx; without, ctx was for the beginning only, and nothing is judged by it.
 func (g *Gate) Hold(ctx context.Context, at *policy.Attempt, what string, watch bool, closing func() error) *Lease {
+	if !watch {
+		ctx = context.WithoutCancel(ctx)
+	}
 	l := &Lease{gate: g, ctx: ctx, what: what, handle: at.Hold(), close: closing}
 	if watch && ctx.Done() != nil {
 		l.stop = context.AfterFunc(ctx, func() {

@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -41,12 +42,15 @@ func (s *Session) Note(err error) {
 	}
 }
 
-// Done takes notice of a statement.
-func (s *Session) Done(began time.Time, err error) {
+// Done takes notice of a statement that ran under ctx. One that the caller has canceled says
+// nothing of the database, in whatever words.
+func (s *Session) Done(ctx context.Context, began time.Time, err error) {
 	d := time.Since(began)
 	s.Gate.Took(d)
 	s.busy.Add(int64(d))
-	s.Note(err)
+	if !errors.Is(ctx.Err(), context.Canceled) {
+		s.Note(err)
+	}
 	if s.Lease != nil {
 		s.Lease.handle.Prolong(d) // a statement that is slow makes a slow call of it
 	}
