@@ -195,8 +195,9 @@ func (w *Processor) ProcessMessage(ctx context.Context, m *Message, handler func
 	if began.IsZero() {
 		began = time.Now()
 	}
-	for last := 0; ; { // the attempt whose handler ran last
-		if err := w.wait(ctx, began); err != nil {
+	var alone time.Time // until when this message waits, and no other
+	for last := 0; ; {  // the attempt whose handler ran last
+		if err := w.wait(ctx, began, alone); err != nil {
 			return w.end(Failure{Attempt: last, Verdict: Requeue, Final: true, Err: err})
 		}
 		attempt := m.Failed + 1
@@ -212,10 +213,17 @@ func (w *Processor) ProcessMessage(ctx context.Context, m *Message, handler func
 			return w.end(Failure{Attempt: attempt, Verdict: Requeue, Final: true, Err: err})
 		case o.Kind == policy.NotRun:
 			w.refused.Add(1)
-			if re, ok := errors.AsType[*policy.RejectedError](err); ok && re.RetryAfter == policy.Never {
+			re, ok := errors.AsType[*policy.RejectedError](err)
+			switch {
+			case ok && re.RetryAfter == policy.Never:
 				return w.end(Failure{Attempt: last, Verdict: Dead, Final: true, Err: err})
+			case ok && re.Dependency != w.p.Name():
+				// The handler asked another pipeline, which it may not do for each message.
+				w.resume()
+				alone = time.Now().Add(pauseOf(re))
+			default:
+				w.pause(pauseOf(re))
 			}
-			w.pause(err)
 			continue
 		case o.Kind == policy.Permanent:
 			w.resume()
@@ -337,13 +345,13 @@ func (w *Processor) delay(attempt int) time.Duration {
 	return d - time.Duration(rand.Float64()*float64(d)/2) //nolint:gosec // nothing is secret about it
 }
 
-// wait waits while the pipeline is known to refuse.
-func (w *Processor) wait(ctx context.Context, began time.Time) error {
+// wait waits while the pipeline is known to refuse, or another one that refused this message.
+func (w *Processor) wait(ctx context.Context, began, alone time.Time) error {
 	for {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		left := time.Duration(w.until.Load()) - time.Since(w.began)
+		left := max(time.Duration(w.until.Load())-time.Since(w.began), time.Until(alone))
 		if left <= 0 {
 			return nil
 		}
@@ -369,12 +377,16 @@ func (w *Processor) hold(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// pause keeps all workers from asking the pipeline until it may let a message through.
-func (w *Processor) pause(err error) {
-	d := minWait
-	if re, ok := errors.AsType[*policy.RejectedError](err); ok {
-		d = min(max(d, re.RetryAfter), maxWait)
+// pauseOf returns how long to wait after a refusal, which may be nil.
+func pauseOf(re *policy.RejectedError) time.Duration {
+	if re == nil {
+		return minWait
 	}
+	return min(max(minWait, re.RetryAfter), maxWait)
+}
+
+// pause keeps all workers from asking the pipeline until it may let a message through.
+func (w *Processor) pause(d time.Duration) {
 	now := time.Now()
 	w.until.Store(int64(now.Sub(w.began) + d))
 	w.mu.Lock()

@@ -3,6 +3,7 @@ package consume_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"runtime"
 	"sync/atomic"
@@ -197,6 +198,53 @@ func TestLongDelayIsNoLoop(t *testing.T) {
 		require.Equal(t, 1, told[0].Attempt)
 		require.Zero(t, w.Snapshot().Failed, "no attempt followed")
 	})
+}
+
+// A pipeline further down, such as that of one host of many, holds up its own messages only.
+func TestRefusalFurtherDownHoldsOneMessage(t *testing.T) {
+	t.Parallel()
+	for _, under := range []bool{false, true} {
+		t.Run(fmt.Sprint("under a pipeline ", under), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var p *policy.Pipeline
+				if under {
+					p = pipe(t, breaker.Config{})
+				}
+				down, err := policy.New("a host", ratelimit.TokenBucket{Rate: ratelimit.PerMinute(6), Burst: 1})
+				require.NoError(t, err)
+				w := processor(t, p, consume.Config{MaxHold: 12 * time.Second})
+				toDown := func(ctx context.Context) error {
+					return policy.Run(ctx, down, func(context.Context) error { return nil })
+				}
+				requireVerdict(t, consume.Ack, w, toDown)
+				began := time.Now()
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					v, _ := w.Process(t.Context(), toDown)
+					assert.Equal(t, consume.Ack, v)
+					assert.Equal(t, 10*time.Second, time.Since(began), "as long as it must")
+				}()
+				time.Sleep(time.Millisecond)
+				requireVerdict(t, consume.Ack, w, func(context.Context) error { return nil })
+				assert.Equal(t, time.Millisecond, time.Since(began))
+				assert.Equal(t, 1, w.Snapshot().Held)
+				<-done
+
+				h, err := policy.New("another", bulkhead.Semaphore{Limit: 1})
+				require.NoError(t, err)
+				permit, err := h.Enter(t.Context())
+				require.NoError(t, err)
+				defer permit.Release()
+				began = time.Now()
+				requireVerdict(t, consume.Requeue, w, func(ctx context.Context) error {
+					return policy.Run(ctx, h, func(context.Context) error { return nil })
+				})
+				assert.Equal(t, 12*time.Second, time.Since(began))
+			})
+		})
+	}
 }
 
 // A message that nobody takes back goes on with the attempts that it has, and one that had to
