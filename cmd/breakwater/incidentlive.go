@@ -37,7 +37,10 @@ func (c incidentCommand) playLive(ctx context.Context, stage *live.Stage, i inci
 	}
 	fmt.Fprintf(out.Err, "dashboard: %s, about a minute\n", stage.Dashboard)
 	r, err := live.Play(ctx, c.Name, stage, func(err error) { fmt.Fprintf(out.Err, "left out: %v\n", err) })
-	if err != nil {
+	switch {
+	case ctx.Err() != nil:
+		return errInterrupted
+	case err != nil:
 		return fmt.Errorf("%s: %w", c.Name, err)
 	}
 	return c.show(out, []incidents.Incident{i}, []*incidents.Result{r})
@@ -54,13 +57,24 @@ as it was:           %s
 behind a pipeline:   %s
 in another terminal: breakwater load --url %s/captcha --burst 50
 `, stage.Dashboard, site.Before, site.After, site.After)
+	until := ctx
 	if c.For > 0 {
 		short, cancel := context.WithTimeout(ctx, c.For)
 		defer cancel()
-		ctx = short
+		until = short
 	}
-	<-ctx.Done()
+	<-until.Done()
+	if err := c.tallies(site, out); err != nil {
+		return fmt.Errorf("writing the result: %w", err)
+	}
+	if c.For > 0 && ctx.Err() != nil { // without --for, that is how it ends
+		return errInterrupted
+	}
+	return nil
+}
 
+// tallies prints what both processes have answered.
+func (c incidentCommand) tallies(site *live.Captcha, out output) error {
 	before, after := site.Tallies()
 	if c.JSON {
 		enc := json.NewEncoder(out.Out)

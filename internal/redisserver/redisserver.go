@@ -28,6 +28,7 @@ type Server struct {
 	conf string // a file of settings; empty without one
 	args []string
 	cmd  *exec.Cmd
+	own  bool // a process group: a terminal's interrupt is for the program
 }
 
 // New starts a redis-server with further arguments, such as "--maxmemory", "1mb". It keeps
@@ -63,7 +64,7 @@ func Open(args ...string) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("redisserver: %w", err)
 	}
-	s := &Server{Addr: "127.0.0.1:" + strconv.Itoa(port), dir: dir, args: args}
+	s := &Server{Addr: "127.0.0.1:" + strconv.Itoa(port), dir: dir, args: args, own: true}
 	if err := s.launch(); err != nil {
 		s.Close()
 		return nil, err
@@ -124,7 +125,10 @@ func (s *Server) launch() error {
 	if s.conf != "" {
 		args = append([]string{s.conf}, args...)
 	}
-	s.cmd = exec.Command(bin, append(args, s.args...)...) //nolint:gosec,noctx // a fixed program, stopped by its id
+	s.cmd = exec.Command(bin, append(args, s.args...)...) //nolint:noctx // stopped by its id
+	if s.own {
+		ownGroup(s.cmd)
+	}
 	if err := s.cmd.Start(); err != nil {
 		s.cmd = nil
 		return fmt.Errorf("redisserver: %w", err)

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,29 +25,64 @@ import (
 	"github.com/breakwater-go/breakwater/ratelimit/redislimit"
 )
 
-// ErrNoLive reports an incident without a live run.
-var ErrNoLive = errors.New("live: there is no live run of it")
+var (
+	// ErrNoLive reports an incident without a live run.
+	ErrNoLive = errors.New("live: there is no live run of it")
+
+	// ErrNothing reports that nothing of an incident could be played.
+	ErrNothing = errors.New("live: nothing of it can be played without the servers that it needs")
+)
 
 // Play plays an incident on real time, with the servers that it needs: those are started for it,
 // and those that are not installed are told of by missing, and what needs them left out.
+//
+// It returns the error of ctx as soon as that ends, without its servers. What the incident is
+// at by then goes on for some seconds and leads to nothing, so the program had better end.
 func Play(ctx context.Context, name string, stage *Stage, missing func(error)) (*incidents.Result, error) {
-	b := &backends{missing: missing, live: &incidents.Live{Registry: &stage.Registry}}
+	b := &backends{live: &incidents.Live{Registry: &stage.Registry}}
 	defer b.close()
+	b.missing = func(err error) {
+		if ctx.Err() == nil { // otherwise it is what ended the start
+			missing(err)
+		}
+	}
+	var play func(context.Context, *incidents.Live) (*incidents.Result, error)
 	switch name {
 	case "ask":
 		b.redis()
-		return ask.Live(ctx, b.live)
+		play = ask.Live
 	case "orders":
 		b.redis()
-		return orders.Live(ctx, b.live)
+		play = orders.Live
 	case "aggregator":
 		b.postgres(ctx)
 		b.rabbit(ctx)
-		return aggregator.Live(ctx, b.live)
+		play = aggregator.Live
 	case "ocr":
-		return ocr.Live(ctx, b.live)
+		play = ocr.Live
 	default:
 		return nil, fmt.Errorf("%w: %s", ErrNoLive, name)
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	type end struct {
+		result *incidents.Result
+		err    error
+	}
+	ended := make(chan end, 1)
+	go func() {
+		r, err := play(ctx, b.live)
+		ended <- end{r, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case e := <-ended:
+		if e.err == nil && len(e.result.Rows) == 0 {
+			return nil, ErrNothing
+		}
+		return e.result, e.err
 	}
 }
 
@@ -54,16 +90,31 @@ func Play(ctx context.Context, name string, stage *Stage, missing func(error)) (
 type backends struct {
 	live    *incidents.Live
 	missing func(error)
+
+	mu      sync.Mutex
+	closed  bool
 	closers []func()
 }
 
 func (b *backends) close() {
-	for i := len(b.closers) - 1; i >= 0; i-- {
-		b.closers[i]()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	for _, fn := range slices.Backward(b.closers) {
+		fn()
 	}
 }
 
-func (b *backends) atEnd(fn func()) { b.closers = append(b.closers, fn) }
+// atEnd has fn called at the end, which is now when that has been.
+func (b *backends) atEnd(fn func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		fn()
+		return
+	}
+	b.closers = append(b.closers, fn)
+}
 
 func (b *backends) redis() {
 	s, err := redisserver.Open()

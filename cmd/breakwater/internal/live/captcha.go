@@ -157,7 +157,8 @@ func (c *Captcha) process(name string, endpoint http.Handler) *process {
 		w.WriteHeader(http.StatusNoContent)
 	})
 	mux.HandleFunc("POST /reset", func(w http.ResponseWriter, r *http.Request) {
-		if err := c.reset(r.Context()); err != nil {
+		// Whoever asked may be gone by the time that the old pipeline is, and the others want a new one.
+		if err := c.reset(context.WithoutCancel(r.Context())); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}

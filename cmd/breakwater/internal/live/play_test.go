@@ -48,5 +48,9 @@ func TestPlay(t *testing.T) {
 	require.NoError(t, err)
 	_, err = live.Play(t.Context(), "nothing", stage, nil)
 	require.ErrorIs(t, err, live.ErrNoLive)
+	none, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = live.Play(none, "aggregator", stage, func(err error) { t.Error(err) })
+	require.ErrorIs(t, err, context.Canceled, "before anything was started")
 	require.NoError(t, stage.Close(t.Context()))
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/breakwater-go/breakwater/policy"
 )
 
-var errAway = errors.New("away")
+var errAway, errLate = errors.New("away"), errors.New("late")
 
 // What is over HTTP in a live run answers as it does otherwise, and nothing of it is left.
 func TestLive(t *testing.T) {
@@ -57,6 +57,21 @@ func TestLive(t *testing.T) {
 	done, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, replay.RunLive(done, &replay.Live{Registry: registry}, scene), context.Canceled)
+}
+
+// Of a scene that fails nothing is left either.
+func TestLiveSceneThatFails(t *testing.T) {
+	t.Parallel()
+	registry := new(policy.Registry)
+	err := replay.RunLive(t.Context(), &replay.Live{Registry: registry}, func(w *replay.World) {
+		w.AtEnd(func() { w.Must(errLate) })
+		w.Pipeline("shop", bulkhead.Semaphore{Limit: 1})
+		w.Remote(func(context.Context) error { return nil })
+		w.Must(errAway)
+	})
+	require.ErrorIs(t, err, errAway)
+	require.ErrorIs(t, err, errLate)
+	assert.Empty(t, registry.Snapshot())
 }
 
 func TestLoosen(t *testing.T) {

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -84,8 +85,17 @@ func (w *World) Must(err error) {
 	}
 }
 
-// run calls fn and closes what it has made.
-func (w *World) run(fn func(w *World)) (err error) {
+// run calls fn and closes what it has made, also when fn has failed.
+func (w *World) run(fn func(w *World)) error {
+	err := attempt(func() { fn(w) })
+	for _, end := range slices.Backward(w.closers) {
+		err = errors.Join(err, attempt(end))
+	}
+	return err
+}
+
+// attempt calls fn, and returns what it failed with by Must.
+func attempt(fn func()) (err error) {
 	defer func() {
 		switch v := recover().(type) {
 		case nil:
@@ -95,9 +105,6 @@ func (w *World) run(fn func(w *World)) (err error) {
 			panic(v)
 		}
 	}()
-	fn(w)
-	for _, end := range slices.Backward(w.closers) {
-		end()
-	}
+	fn()
 	return nil
 }

@@ -1,0 +1,10 @@
+//go:build unix
+
+package redisserver
+
+import (
+	"os/exec"
+	"syscall"
+)
+
+func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
