@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/url"
 	"path/filepath"
 	"strings"
 )
@@ -150,7 +151,8 @@ func WriteSARIF(w io.Writer, findings []*Finding) error {
 	for _, f := range findings {
 		res := sarifResult{RuleID: f.Rule.ID, RuleIndex: index[f.Rule], Level: f.Rule.Severity.String(), Message: sarifText{f.Path + ": " + f.Message}}
 		var loc sarifLocation
-		loc.Physical.Artifact.URI = filepath.ToSlash(f.Origin.Source)
+		// What was set by a flag has no file; its name takes the place, as a valid reference.
+		loc.Physical.Artifact.URI = (&url.URL{Path: filepath.ToSlash(f.Origin.Source)}).String()
 		if f.Origin.Line > 0 {
 			loc.Physical.Region = &sarifRegion{f.Origin.Line, f.Origin.Column}
 		}

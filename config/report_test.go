@@ -57,6 +57,12 @@ dependencies:
 				RuleIndex    int
 				Level        string
 				Suppressions []any
+				Locations    []struct {
+					PhysicalLocation struct {
+						ArtifactLocation struct{ URI string }
+						Region           map[string]int
+					}
+				}
 			}
 		}
 	}
@@ -70,4 +76,17 @@ dependencies:
 	assert.Len(t, run.Results[0].Suppressions, 1)
 	assert.Empty(t, run.Results[1].Suppressions)
 	assert.Equal(t, "warning", run.Results[1].Level)
+	at := run.Results[1].Locations[0].PhysicalLocation
+	assert.Equal(t, "b.yaml", at.ArtifactLocation.URI)
+	assert.Equal(t, map[string]int{"startLine": 6, "startColumn": 29}, at.Region)
+
+	// A setting that comes from no file still has a location that is valid.
+	s, err = config.Load(t.Context(), file("dependencies: {a: {policies: [breaker: {}]}}"), config.Flags("a.breaker.MinCalls=1"))
+	require.NoError(t, err)
+	data.Reset()
+	require.NoError(t, config.WriteSARIF(&data, config.Lint(s)))
+	require.NoError(t, json.Unmarshal(data.Bytes(), &sarif))
+	require.Len(t, sarif.Runs[0].Results, 1)
+	at = sarif.Runs[0].Results[0].Locations[0].PhysicalLocation
+	assert.Equal(t, "flag%20a.breaker.MinCalls", at.ArtifactLocation.URI)
 }

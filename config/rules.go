@@ -41,8 +41,9 @@ var rules = []*Rule{
 	},
 	{
 		ID: "BW004", Name: "attempts-above-total", Severity: Warning, find: attemptsAboveTotal,
-		Problem: "All attempts with their timeouts and delays do not fit into the total timeout: the last ones never run, or are cut off.",
-		Fix:     "Raise Total, or lower Attempt or MaxAttempts.",
+		Problem:  "All attempts with their timeouts and delays do not fit into the total timeout: the last ones never run, or are cut off.",
+		Fix:      "Raise Total, or lower Attempt or MaxAttempts.",
+		Incident: "Clients slept through their deadline towards a retry that could not happen, and lost the real error (hashicorp/go-retryablehttp#292).",
 	},
 	{
 		ID: "BW005", Name: "retry-inside-limiter", Severity: Fault, find: retryInsideLimiter,
@@ -64,8 +65,9 @@ var rules = []*Rule{
 	},
 	{
 		ID: "BW008", Name: "retries-non-idempotent", Severity: Fault, find: retriesNonIdempotent,
-		Problem: "Calls that must not be made twice are retried.",
-		Fix:     "Set MaxAttempts to 1, or mark the calls that may be repeated and remove the fact NotIdempotent.",
+		Problem:  "Calls that must not be made twice are retried.",
+		Fix:      "Set MaxAttempts to 1, or mark the calls that may be repeated and remove the fact NotIdempotent.",
+		Incident: "A client that retried every method had users ask for a way to spare calls that must not be made twice (hashicorp/go-retryablehttp#169).",
 	},
 	{
 		ID: "BW009", Name: "retry-without-budget", Severity: Fault, find: retryWithoutBudget,
@@ -75,8 +77,9 @@ var rules = []*Rule{
 	},
 	{
 		ID: "BW010", Name: "window-never-fills", Severity: Warning, find: windowNeverFills,
-		Problem: "At the stated rate the window never holds MinCalls calls: the breaker cannot open.",
-		Fix:     "Lower MinCalls, or lengthen Window.",
+		Problem:  "At the stated rate the window never holds MinCalls calls: the breaker cannot open.",
+		Fix:      "Lower MinCalls, or lengthen Window.",
+		Incident: "With a window of 1 s and a minimum of 100 calls a breaker never had enough of them to decide, and stayed half-open (resilience4j/resilience4j#903).",
 	},
 	{
 		ID: "BW011", Name: "probes-never-fit", Severity: Warning, find: probesNeverFit,
@@ -97,8 +100,9 @@ var rules = []*Rule{
 	},
 	{
 		ID: "BW014", Name: "queue-without-bound", Severity: Warning, find: queueWithoutBound,
-		Problem: "A queue or a table of keys is so large that it has no bound in practice.",
-		Fix:     "Size a queue as throughput times acceptable wait (size does it), and a table by the keys seen while a bucket refills.",
+		Problem:  "A queue or a table of keys is so large that it has no bound in practice.",
+		Fix:      "Size a queue as throughput times acceptable wait (size does it), and a table by the keys seen while a bucket refills.",
+		Incident: "Circuits that were kept for every key took some 1.5 GB for 5,000 of them (Netflix/Hystrix#1737).",
 	},
 	{
 		ID: "BW015", Name: "hedge-without-budget", Severity: Fault, find: hedgeWithoutBudget,
@@ -153,8 +157,9 @@ var rules = []*Rule{
 	},
 	{
 		ID: "BW024", Name: "one-call-trips", Severity: Warning, find: oneCallTrips,
-		Problem: "A single call can open the breaker.",
-		Fix:     "Raise MinCalls, the count, or the number of consecutive failures.",
+		Problem:  "A single call can open the breaker.",
+		Fix:      "Raise MinCalls, the count, or the number of consecutive failures.",
+		Incident: "A breaker by a plain count opened for all tenants at 0.14 % of errors (unkeyed/unkey#6568).",
 	},
 	{
 		ID: "BW025", Name: "no-headroom", Severity: Warning, find: noHeadroom,

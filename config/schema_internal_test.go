@@ -156,6 +156,7 @@ func makeSchema(t *testing.T) []byte {
 	for _, k := range basic.kinds {
 		s := inline(t, r, k.spec)
 		s.Description = oneLine(r.CommentMap[k.spec.PkgPath()+"."+k.spec.Name()])
+		addDefaults(t, k.name, s)
 		root.Definitions[k.name] = s
 	}
 	var b bytes.Buffer
@@ -179,22 +180,28 @@ func TestSchemaIsThatOfTheTypes(t *testing.T) { //nolint:paralleltest // it chan
 	assert.NotContains(t, string(Schema()), `"description": ""`)
 }
 
-// What the loader accepts fits the schema, and misspelt names do not.
-func TestSchemaFits(t *testing.T) {
-	t.Parallel()
+// schemaCheck returns a function that says what of a file does not fit the schema.
+func schemaCheck(t *testing.T) func(data []byte) error {
+	t.Helper()
 	doc, err := validator.UnmarshalJSON(bytes.NewReader(Schema()))
 	require.NoError(t, err)
 	c := validator.NewCompiler()
 	require.NoError(t, c.AddResource(schemaFile, doc))
 	s, err := c.Compile(schemaFile)
 	require.NoError(t, err)
-	check := func(data []byte) error {
+	return func(data []byte) error {
 		raw, err := yaml.YAMLToJSON(data)
 		require.NoError(t, err)
 		v, err := validator.UnmarshalJSON(bytes.NewReader(raw))
 		require.NoError(t, err)
 		return s.Validate(v)
 	}
+}
+
+// What the loader accepts fits the schema, and misspelt names do not.
+func TestSchemaFits(t *testing.T) {
+	t.Parallel()
+	check := schemaCheck(t)
 	files, err := filepath.Glob("testdata/lint/*.yaml")
 	require.NoError(t, err)
 	for _, f := range append(files, "profiles.yaml") {

@@ -4,18 +4,21 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
+	"github.com/breakwater-go/breakwater/cmd/breakwater/internal/load"
 	"github.com/breakwater-go/breakwater/config"
 )
 
 type sizeCommand struct {
-	Rate      float64       `placeholder:"N" help:"Calls per second in the busiest hour, from one process."`
+	Rate      perSecond     `placeholder:"RATE" help:"Calls in the busiest hour, from one process: 10/s, 600/m, or 10 for one per second."`
 	Latency   time.Duration `help:"Mean time of a call."`
 	P99       time.Duration `name:"p99" help:"Time that one call in a hundred exceeds."`
-	Quota     float64       `placeholder:"N" help:"Calls per second that the dependency allows all processes together."`
-	NodeLimit float64       `placeholder:"N" help:"Calls per second that one process may be sent, as a load test has found."`
+	Quota     perSecond     `placeholder:"RATE" help:"Calls per second that the dependency allows all processes together."`
+	NodeLimit perSecond     `placeholder:"RATE" help:"Calls per second that one process may be sent, as a load test has found."`
 	Nodes     int           `placeholder:"N" help:"Number of processes." default:"1"`
 	Wait      time.Duration `help:"Longest acceptable wait in a queue; 0 for none."`
 	Best      int           `placeholder:"N" help:"Concurrency of the highest throughput in a load test."`
@@ -62,11 +65,11 @@ func (c sizeCommand) Run(out output) error {
 			fmt.Fprintf(out.Err, "size: %s: the last step has the highest throughput, so the dependency may bear more, and the limits below may be too low: raise the load until the throughput stays\n", c.CSV)
 		}
 	}
-	set(&m.Rate, c.Rate)
+	set(&m.Rate, float64(c.Rate))
 	set(&m.Latency, c.Latency)
 	set(&m.P99, c.P99)
 	set(&m.Best, c.Best)
-	m.Quota, m.NodeLimit, m.Nodes, m.Wait, m.Refused = c.Quota, c.NodeLimit, c.Nodes, c.Wait, c.Refused
+	m.Quota, m.NodeLimit, m.Nodes, m.Wait, m.Refused = float64(c.Quota), float64(c.NodeLimit), c.Nodes, c.Wait, c.Refused
 	if m.Rate == 0 && m.Quota == 0 && m.NodeLimit == 0 && m.Best == 0 {
 		return errors.New("size: want figures: at least one of --rate, --quota, --node-limit, --best, --csv and --prometheus")
 	}
@@ -86,6 +89,22 @@ func (c sizeCommand) Run(out output) error {
 		return err
 	}
 	_, err = fmt.Fprintf(out.Out, "\n%s", s.Policies)
+	return err
+}
+
+// perSecond is a rate, written as in a file and as load takes it: 10/s, 600/m, or 10 for one
+// per second. Whether it makes sense is for [config.Size] to say.
+type perSecond float64
+
+// UnmarshalText reads a rate.
+func (r *perSecond) UnmarshalText(text []byte) (err error) {
+	var v float64
+	if strings.Contains(string(text), "/") {
+		v, err = load.ParseRate(string(text))
+	} else if v, err = strconv.ParseFloat(string(text), 64); err != nil {
+		err = fmt.Errorf("%q is no rate: want one such as 10/s, 600/m or 10", text)
+	}
+	*r = perSecond(v)
 	return err
 }
 
