@@ -101,9 +101,7 @@ func watch(w http.ResponseWriter, known *policy.Hop) http.ResponseWriter {
 	}
 	flusher := flushMarker{base, f}
 	if h, ok := w.(http.Hijacker); ok {
-		if rf, ok := w.(io.ReaderFrom); ok {
-			return &http1Marker{flusher, h, rf}
-		}
+		return &http1Marker{flusher, h, readerFrom(w)}
 	}
 	if p, ok := w.(http.Pusher); ok {
 		return &http2Marker{flusher, p}

@@ -180,10 +180,8 @@ func serveThrough(w http.ResponseWriter) (http.ResponseWriter, *served) {
 		return x, x
 	}
 	if h, ok := w.(http.Hijacker); ok {
-		if rf, ok := w.(io.ReaderFrom); ok {
-			x := &http1Served{flushServed: flushServed{served: served{ResponseWriter: w}, flusher: f}, hijacker: h, reader: rf}
-			return x, &x.served
-		}
+		x := &http1Served{flushServed: flushServed{served: served{ResponseWriter: w}, flusher: f}, hijacker: h, reader: readerFrom(w)}
+		return x, &x.served
 	}
 	if p, ok := w.(http.Pusher); ok {
 		x := &http2Served{flushServed: flushServed{served: served{ResponseWriter: w}, flusher: f}, pusher: p}
@@ -191,6 +189,21 @@ func serveThrough(w http.ResponseWriter) (http.ResponseWriter, *served) {
 	}
 	x := &flushServed{served: served{ResponseWriter: w}, flusher: f}
 	return x, &x.served
+}
+
+// readerFrom returns the [io.ReaderFrom] that w is, or one that writes to it: many middlewares
+// hand on Hijack and not that.
+func readerFrom(w io.Writer) io.ReaderFrom {
+	if rf, ok := w.(io.ReaderFrom); ok {
+		return rf
+	}
+	return copier{w}
+}
+
+type copier struct{ w io.Writer }
+
+func (c copier) ReadFrom(r io.Reader) (int64, error) {
+	return io.Copy(struct{ io.Writer }{c.w}, r) // which must not ask for ReadFrom again
 }
 
 type flushServed struct {
