@@ -186,6 +186,9 @@ func (u used) BuildPolicy() (policy.Part, error) {
 	return part, err
 }
 
+// Lent says that no pipeline closes it.
+func (used) Lent() {}
+
 // Unwrap returns the policy as it was handed over.
 func (u used) Unwrap() policy.Policy { return u.of.Policy }
 

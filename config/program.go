@@ -24,7 +24,8 @@ type Program struct {
 
 	// Policies are those that a file refers to by these names ("Use"), since they are
 	// code: fallbacks, stale caches, deferrals, maps of errors and classifiers. Several
-	// dependencies may use one.
+	// dependencies may use one, and a reload may bring one back: they stay the caller's, and
+	// no pipeline closes them.
 	Policies map[string]policy.Policy
 
 	// AnyName takes names in the file as they are: for tools that look at it without the

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/breakwater-go/breakwater/config"
+	"github.com/breakwater-go/breakwater/fallback"
 	"github.com/breakwater-go/breakwater/policy"
 )
 
@@ -164,4 +166,43 @@ func TestSettingByHandIsBounded(t *testing.T) {
 		require.Error(t, err, name)
 		assert.Less(t, time.Since(begin), 2*time.Second, name)
 	}
+}
+
+// lasting is a fallback of the program that has something to close.
+type lasting struct {
+	policy.Fallback[any]
+
+	closed *atomic.Int64
+}
+
+func (l lasting) BuildPolicy() (policy.Part, error) {
+	return policy.Part{Kind: "fallback", Name: "fallback", Fallback: l}, nil
+}
+
+func (l lasting) Close(context.Context) error { l.closed.Add(1); return nil }
+
+// What a program hands over may serve several dependencies, and again after it was gone: no
+// pipeline closes it.
+func TestWhatIsHandedOverStaysOpen(t *testing.T) {
+	t.Parallel()
+	var closed atomic.Int64
+	own := lasting{fallback.Value[any]("x"), &closed}
+	both := "dependencies: {a: {policies: [fallback: {Use: own}]}, b: {policies: [fallback: {Use: own}]}}"
+	m := manage(t, both, func(c *config.ManagerConfig) {
+		c.Sources = append(c.Sources, &config.Program{Policies: map[string]policy.Policy{"own": own}})
+	})
+	for _, text := range []string{
+		"dependencies: {a: {policies: [fallback: {Use: own}]}}",
+		"dependencies: {a: {policies: [breaker: {}]}}",
+		"dependencies: {a: {policies: [breaker: {OpenFor: 1s}]}}", // closes what was replaced before
+		both,
+	} {
+		m.store.set(text, nil)
+		_, err := m.Reload(t.Context())
+		require.NoError(t, err)
+		assert.Zero(t, closed.Load(), text)
+	}
+	_, err := m.Console().Preview(t.Context(), policy.HandChange{Dependency: "a", Policy: "fallback", Values: map[string]string{"Name": "y"}})
+	require.NoError(t, err)
+	assert.Zero(t, closed.Load(), "a preview closes nothing")
 }

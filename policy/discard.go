@@ -68,6 +68,13 @@ func (p *Part) made(live Closer) bool {
 	}
 }
 
+// lent reports whether a part belongs to whoever has handed it over, who closes it: one that
+// a configuration refers to by a name may stand in several pipelines, and come back.
+func (p *Part) lent() bool {
+	_, ok := p.spec.(interface{ Lent() })
+	return ok
+}
+
 // identities returns the pointers that a live object is known by: its own, or those that it
 // is a view of.
 func identities(live any) (list []reflect.Value) {

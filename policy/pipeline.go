@@ -349,7 +349,12 @@ func (pl *plan) fill(parts []Part, gates int, heads []fallbackHead) {
 	pl.parts = slices.Concat(mappers, fallbacks, timeouts, retries, hedges, inner, runners)
 }
 
+// closerOf returns what the pipeline of a part has to close: nothing of what is only lent
+// to it.
 func closerOf(part Part) (Closer, bool) {
+	if part.lent() {
+		return nil, false
+	}
 	for _, v := range []any{part.Gate, part.Runner, part.Retry, part.Hedge, part.Fallback, part.Guard} {
 		if c, ok := v.(Closer); ok {
 			return c, true

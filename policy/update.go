@@ -177,7 +177,7 @@ func (p *Part) live() any {
 // goOn puts the live object of an earlier part into this one. What was made for this one
 // is closed, since nobody will use it.
 func (p *Part) goOn(old *Part) {
-	if c, ok := p.live().(Closer); ok && !same(c, old.live()) && p.made(c) {
+	if c, ok := p.live().(Closer); ok && !same(c, old.live()) && !p.lent() && p.made(c) {
 		closeNow(c)
 	}
 	p.Gate, p.Runner, p.Retry, p.Calls, p.Hedge, p.Budget = old.Gate, old.Runner, old.Retry, old.Calls, old.Hedge, old.Budget
@@ -231,7 +231,8 @@ func (u *Update) match(part *Part) {
 
 // same reports whether two live objects are one.
 func same(a, b any) bool {
-	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.TypeOf(a).Comparable() && a == b
+	// By the values: one that can be compared by its type may hold one that cannot.
+	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
 
 // report completes the list of what becomes of each policy, in the order of the plan.

@@ -436,3 +436,25 @@ func TestUnregister(t *testing.T) {
 	require.NoError(t, err, "the name is free")
 	require.NoError(t, p.Close(t.Context()))
 }
+
+// holder is a policy that can be compared by its type, and not by its value.
+type holder struct {
+	policy.Fallback[any]
+
+	what any
+}
+
+func (h holder) BuildPolicy() (policy.Part, error) {
+	return policy.Part{Kind: "fallback", Name: "fallback", Fallback: h}, nil
+}
+
+func TestUpdateOfWhatCannotBeCompared(t *testing.T) {
+	t.Parallel()
+	p, err := policy.New("dep", holder{what: []int{1}})
+	require.NoError(t, err)
+	for range 2 {
+		u, err := p.Prepare(holder{what: []int{1}})
+		require.NoError(t, err)
+		require.NoError(t, u.Apply())
+	}
+}
