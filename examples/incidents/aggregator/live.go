@@ -98,8 +98,8 @@ func liveLater(w *replay.World, r *replay.Result) {
 		time.Sleep(100 * time.Millisecond)
 	}
 	n, twice := written()
-	r.Row("400 writes, their store away for 2 s: lost", replay.Near(lostBefore.Peak(), 200, 10), replay.Is(lost.Peak(), 0))
-	r.Row("  written in the end", replay.None, replay.Is(n, 399))
-	r.Row("  in the dead letters of RabbitMQ, after three tries", replay.None, replay.Is(dead(), 1))
-	r.Row("  written twice", replay.None, replay.Is(twice, 0))
+	r.Row("400 writes, their store away for 2 s: lost", replay.Near(lostBefore.Peak(), 200, 10), replay.Exactly(lost.Peak(), 0))
+	r.Row("  written in the end", replay.None, replay.Exactly(n, 399))
+	r.Row("  in the dead letters of RabbitMQ, after three tries", replay.None, replay.Exactly(dead(), 1))
+	r.Row("  written twice", replay.None, replay.Exactly(twice, 0))
 }

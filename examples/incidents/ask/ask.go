@@ -86,12 +86,16 @@ func statuses(all []http.Handler, questions int, user string) map[int]int {
 
 // hundred questions of one user, one after the other.
 func hundred(w *replay.World, r *replay.Result) {
+	// A minute of the clock that turns meanwhile would let 30 more in, as it was.
+	if left := time.Until(time.Now().Truncate(time.Minute).Add(time.Minute)); w.Live() && left < 15*time.Second {
+		time.Sleep(left)
+	}
 	was := statuses(oldInstances(w), 100, "alice")
 	store := newStore()
 	now := statuses(instances(w, afterYAML, store, newDependency(well)), 100, "alice")
-	r.Row("100 questions through 3 instances: 200", replay.Is(was[200], 30), replay.Is(now[200], 10))
+	r.Row("100 questions through 3 instances: 200", replay.Is(was[200], 30), replay.Exactly(now[200], 10))
 	r.Head("of 100 questions through 3 instances, answered; 10 may be")
-	r.Row("  429", replay.Is(was[429], 70), replay.Is(now[429], 90))
+	r.Row("  429", replay.Is(was[429], 70), replay.Exactly(now[429], 90))
 	if !w.Live() {
 		r.Row("  trips to the store", replay.None, replay.Is(store.Trips(), 100))
 	}

@@ -16,7 +16,7 @@ import (
 func TestPlay(t *testing.T) {
 	t.Parallel()
 	for name, certain := range map[string][]string{
-		"aggregator": {"  written in the end", "  in the dead letters", "  written twice"},
+		"aggregator": {"400 writes, their store away for 2 s: lost", "  written in the end", "  in the dead letters", "  written twice"},
 		"orders":     {"  of these, % marked as degraded"},
 		"ask":        {"100 questions through 3 instances: 200", "  429"},
 	} {

@@ -14,6 +14,7 @@ type Figure struct {
 	value      value
 	low, high  float64 // what it may be
 	slack      float64 // how much more on real time, in units of the value, beside a tenth
+	exact      bool    // no more on real time either
 	out        bool
 }
 
@@ -59,6 +60,13 @@ func Seen[T Number](v T) Figure {
 // Is is a figure that has to be exactly want.
 func Is[T Number](v, want T) Figure { return within(v, show(want), want, want) }
 
+// Exactly is Is for what no clock has a part in, so that it has no tolerance on real time either.
+func Exactly[T Number](v, want T) Figure {
+	f := Is(v, want)
+	f.exact = true
+	return f
+}
+
 // Near is a figure that has to be within a tolerance of want.
 func Near[T Number](v, want, tolerance T) Figure {
 	return within(v, show(want)+" +/- "+show(tolerance), want-tolerance, want+tolerance)
@@ -103,7 +111,7 @@ func within[T Number](v T, want string, low, high T) Figure {
 
 // loosen gives a figure that was measured on real time a tolerance.
 func (f *Figure) loosen() {
-	if !f.value.is || f.want == "" {
+	if !f.value.is || f.want == "" || f.exact {
 		return
 	}
 	const tenth = 0.1

@@ -83,6 +83,8 @@ func TestLoosen(t *testing.T) {
 		{replay.None, true},
 		{replay.Is(13, 10), true},
 		{replay.Is(14, 10), false},
+		{replay.Exactly(1, 0), false},
+		{replay.Exactly(10, 10), true},
 		{replay.Is(7, 10), true},
 		{replay.Is(6, 10), false},
 		{replay.AtMost(1.4, 1.0), true},
