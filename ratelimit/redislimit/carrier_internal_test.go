@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"net"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -205,4 +206,48 @@ func TestCarrierConcurrentSafe(t *testing.T) {
 	cmd := redis.NewCmd(t.Context(), "incr", "n")
 	require.NoError(t, c.carry(t.Context(), client, cmd))
 	require.NoError(t, cmd.Err())
+}
+
+// Among callers that leave at any time each gets its own answer or its own error, and whoever
+// has time left gets an answer.
+func TestCarrierAnswersEachItsOwn(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr(), MaxRetries: -1, ContextTimeoutEnabled: true, DisableIdentity: true})
+	t.Cleanup(func() { _ = client.Close() })
+	c := &carrier{most: 2}
+	var wg sync.WaitGroup
+	for caller := range 24 {
+		wg.Go(func() {
+			for i := range 100 {
+				impatient := caller%3 > 0
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				if impatient && caller%2 == 0 {
+					time.AfterFunc(time.Duration(rand.IntN(1000))*time.Microsecond, cancel)
+				} else if impatient {
+					cancel()
+					ctx, cancel = context.WithTimeout(t.Context(), time.Duration(rand.IntN(1000))*time.Microsecond)
+				}
+				want := strconv.Itoa(caller) + "-" + strconv.Itoa(i)
+				cmd := redis.NewCmd(ctx, "echo", want)
+				if caller%8 == 7 {
+					cmd = redis.NewCmd(ctx, "echo") // an error of its own
+				}
+				switch err := c.carry(ctx, client, cmd); {
+				case err != nil:
+					assert.True(t, impatient, "%v, though there is time", err)
+					assert.ErrorIs(t, err, ctx.Err())
+				case caller%8 == 7:
+					assert.Error(t, cmd.Err())
+				case cmd.Err() == nil:
+					assert.Equal(t, want, cmd.Val())
+				default:
+					assert.True(t, impatient, "%v, though there is time", cmd.Err())
+					assert.NotContains(t, cmd.Err().Error(), "wrong number", "another's error")
+				}
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	c.nothingLeft(t)
 }
