@@ -104,9 +104,10 @@ func (c *Consumer) Snapshot() consume.Snapshot { return c.processor.Snapshot() }
 var ErrCanceled = errors.New("amqpconsume: the broker has ended the consumer")
 
 // Run consumes over a channel of its own, until ctx ends, and returns nil when the handlers
-// that ran have ended or Shutdown has passed. It returns an error when the queue cannot be
-// consumed, or no longer: the connection or the channel is closed, or the broker has ended the
-// consumer. Connecting again is up to the caller. What was not acknowledged then comes again.
+// that ran have ended; it waits for one that goes on after its context has ended, at Shutdown.
+// It returns an error when the queue cannot be consumed, or no longer: the connection or the
+// channel is closed, or the broker has ended the consumer. Connecting again is up to the
+// caller. What was not acknowledged then comes again.
 func (c *Consumer) Run(ctx context.Context, conn *amqp.Connection) error {
 	ch, err := conn.Channel()
 	if err != nil {

@@ -121,8 +121,9 @@ func (e *DeadError) Error() string {
 func (e *DeadError) Unwrap() error { return e.Err }
 
 // Run consumes with a client that was made with [Consumer.Options], until ctx ends, and returns
-// nil when the handlers that ran have ended or Shutdown has passed, and what they did is
-// committed. It returns a [*DeadError] for a record that is in the way, and an error when the
+// nil when the handlers that ran have ended, and what they did is committed; it waits for one
+// that goes on after its context has ended, at Shutdown. So does a rebalance that takes its
+// partition away, so Shutdown should be below the client's RebalanceTimeout. It returns a [*DeadError] for a record that is in the way, and an error when the
 // client is closed, which is up to the caller. Run again with the same client, it goes on with
 // the first record that was not handled.
 func (c *Consumer) Run(ctx context.Context, client *kgo.Client) error {
