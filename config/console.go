@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -127,7 +128,11 @@ func (c console) PreviewRollback(_ context.Context, version int) (policy.ConfigE
 	if err != nil {
 		return policy.ConfigEffect{}, err
 	}
-	return m.previewLocked(v.contents, m.hand)
+	before := m.hand
+	_ = m.dropStaleLocked(v.contents) // as the rollback would
+	hand := m.hand
+	m.hand = before
+	return m.previewLocked(v.contents, hand)
 }
 
 // Rollback implements [policy.Console].
@@ -340,7 +345,22 @@ func (m *Manager) rollback(ctx context.Context, number int, note string) (Report
 	if err != nil {
 		return Report{}, err
 	}
-	return m.adjustLocked(ctx, fmt.Sprintf("rollback to %d", number), note, v.contents)
+	before := m.hand
+	stale := m.dropStaleLocked(v.contents)
+	r, err := m.adjustLocked(ctx, fmt.Sprintf("rollback to %d", number), note, v.contents)
+	if err != nil {
+		m.hand = before
+		return r, err
+	}
+	m.warnStale(ctx, stale)
+	return r, nil
+}
+
+// warnStale says which settings made by hand have ended for want of a policy.
+func (m *Manager) warnStale(ctx context.Context, stale []byHand) {
+	for _, h := range stale {
+		m.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "a setting made by hand has ended: what it is about is gone", slog.String("path", h.Path), slog.String("note", h.note))
+	}
 }
 
 // dropStaleLocked forgets settings made by hand for what the sources no longer name: they

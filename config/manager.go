@@ -265,7 +265,8 @@ func (m *Manager) Settings() *Settings {
 }
 
 // Rollback puts a version of the history into effect again, as a new version, whatever the
-// sources say now. The next reload reads them again. Settings made by hand stay.
+// sources say now. The next reload reads them again. Settings made by hand stay, but
+// for those of a policy that the version does not have.
 func (m *Manager) Rollback(ctx context.Context, number int) (Report, error) {
 	r, err := m.rollback(ctx, number, "")
 	m.closeGone(ctx)
@@ -303,9 +304,7 @@ func (m *Manager) loadLocked(ctx context.Context, why string, contents []content
 		m.cfg.Registry.ConfigRefused(fmt.Sprintf("%d (%s)", m.number+1, why), err)
 		return r, err
 	}
-	for _, h := range stale {
-		m.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "a setting made by hand has ended: what it is about is gone", slog.String("path", h.Path), slog.String("note", h.note))
-	}
+	m.warnStale(ctx, stale)
 	m.cfg.Registry.ConfigApplied(fmt.Sprintf("%d (%s)", m.number, why))
 	return r, nil
 }

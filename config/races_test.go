@@ -206,3 +206,26 @@ func TestWhatIsHandedOverStaysOpen(t *testing.T) {
 	require.NoError(t, err)
 	assert.Zero(t, closed.Load(), "a preview closes nothing")
 }
+
+// A setting by hand of what an earlier version did not have keeps nobody from going back.
+func TestRollbackPastASettingByHand(t *testing.T) {
+	t.Parallel()
+	m := manage(t, one("breaker: {}"))
+	m.store.set(one("breaker: {}, bulkhead: {Limit: 5}"), nil)
+	_, err := m.Reload(t.Context())
+	require.NoError(t, err)
+	_, err = m.Set(t.Context(), "a.bulkhead.Limit", "3", 0, "ann")
+	require.NoError(t, err)
+	_, err = m.Set(t.Context(), "a.breaker.OpenFor", "9s", 0, "ann")
+	require.NoError(t, err)
+	effect, err := m.Console().PreviewRollback(t.Context(), 1)
+	require.NoError(t, err)
+	assert.Len(t, effect.Differences, 2, "%v", effect.Differences)
+	assert.Equal(t, "3", settingOf(t, m.Console(), "bulkhead", "Limit").Value, "a preview changes nothing")
+	_, err = m.Reload(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, "ann", settingOf(t, m.Console(), "bulkhead", "Limit").Note, "nor what a load would do")
+	require.NoError(t, m.Console().Rollback(t.Context(), 1, "ann: back"))
+	assert.Equal(t, "9s", settingOf(t, m.Console(), "breaker", "OpenFor").Value, "others stay")
+	assert.Contains(t, m.log.String(), "what it is about is gone")
+}
