@@ -17,7 +17,7 @@ func TestPlay(t *testing.T) {
 	t.Parallel()
 	for name, certain := range map[string][]string{
 		"aggregator": {"400 writes, their store away for 2 s: lost", "  written in the end", "  in the dead letters", "  written twice"},
-		"orders":     {"  of these, % marked as degraded"},
+		"orders":     nil, // all its figures depend on it
 		"ask":        {"100 questions through 3 instances: 200", "  429"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -31,6 +31,7 @@ func TestPlay(t *testing.T) {
 			if len(missing) > 0 {
 				t.Skip(missing)
 			}
+			assert.NotEmpty(t, r.Rows)
 			found := 0
 			for _, row := range r.Rows {
 				for _, c := range certain {

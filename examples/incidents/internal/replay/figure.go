@@ -98,7 +98,8 @@ func Says(v, want string) Figure {
 
 func within[T Number](v T, want string, low, high T) Figure {
 	f := Seen(v)
-	f.want, f.out = want, !(v >= low && v <= high) // also NaN
+	inside := v >= low && v <= high // NaN is not
+	f.want, f.out = want, !inside
 	f.low, f.high, f.slack = float64(low), float64(high), 2
 	switch any(v).(type) {
 	case time.Duration:
@@ -109,13 +110,15 @@ func within[T Number](v T, want string, low, high T) Figure {
 	return f
 }
 
-// loosen gives a figure that was measured on real time a tolerance.
-func (f *Figure) loosen() {
+// loosen returns the figure with the tolerance of real time.
+func (f Figure) loosen() Figure {
 	if !f.value.is || f.want == "" || f.exact {
-		return
+		return f
 	}
 	const tenth = 0.1
-	f.out = !(f.value.x >= f.low-f.slack-tenth*math.Abs(f.low) && f.value.x <= f.high+f.slack+tenth*math.Abs(f.high))
+	inside := f.value.x >= f.low-f.slack-tenth*math.Abs(f.low) && f.value.x <= f.high+f.slack+tenth*math.Abs(f.high)
+	f.out = !inside
+	return f
 }
 
 // show formats numbers for people: 33,000, 1.08, 2.05s.

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"strconv"
@@ -114,9 +115,7 @@ func (w *World) OverHTTP(h http.Handler) http.Handler {
 			return
 		}
 		defer func() { _ = resp.Body.Close() }()
-		for name, values := range resp.Header {
-			rw.Header()[name] = values
-		}
+		maps.Copy(rw.Header(), resp.Header)
 		rw.WriteHeader(resp.StatusCode)
 		_, _ = io.Copy(rw, resp.Body)
 	})

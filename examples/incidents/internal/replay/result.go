@@ -22,9 +22,8 @@ func (r *Result) OK() bool { return len(r.Out()) == 0 }
 // Loosen gives figures that were measured on real time a tolerance: a tenth, and 2, or 0.3 of
 // what is a ratio or a percentage, or 100 ms; but not those that are exact.
 func (r *Result) Loosen() {
-	for i := range r.Rows {
-		r.Rows[i].Before.loosen()
-		r.Rows[i].After.loosen()
+	for i, row := range r.Rows {
+		r.Rows[i].Before, r.Rows[i].After = row.Before.loosen(), row.After.loosen()
 	}
 }
 
