@@ -34,13 +34,16 @@ func (s *text) String() string {
 	return s.b.String()
 }
 
-// programs lists those whose temporary files are in a directory.
-func programs(dir string) (names []string) {
+// programs lists those whose temporary files are in a directory, and the children of a process:
+// redis-server writes its title over its environment.
+func programs(dir string, parent int) (names []string) {
 	all, _ := filepath.Glob("/proc/[0-9]*")
 	for _, p := range all {
-		if env, _ := os.ReadFile(filepath.Join(p, "environ")); bytes.Contains(env, []byte("TMPDIR="+dir+"\x00")) {
+		env, _ := os.ReadFile(filepath.Join(p, "environ"))
+		status, _ := os.ReadFile(filepath.Join(p, "status"))
+		if bytes.Contains(env, []byte("TMPDIR="+dir+"\x00")) || bytes.Contains(status, fmt.Appendf(nil, "PPid:\t%d\n", parent)) {
 			name, _ := os.ReadFile(filepath.Join(p, "comm"))
-			names = append(names, strings.TrimSpace(string(name)))
+			names = append(names, strings.TrimSpace(string(name))+" "+filepath.Base(p))
 		}
 	}
 	return names
@@ -81,11 +84,13 @@ func TestIncidentInterrupted(t *testing.T) {
 				_ = cmd.Wait() // its code is looked at
 				close(ended)
 			}()
+			var begun []string // programs
 			require.Eventually(t, func() bool {
 				if tt.server == "" {
 					return strings.Contains(errOut.String(), "dashboard: ")
 				}
-				return strings.Contains(fmt.Sprint(programs(dir)), tt.server) || strings.Contains(errOut.String(), "left out: ")
+				begun = programs(dir, cmd.Process.Pid)
+				return strings.Contains(fmt.Sprint(begun), tt.server) || strings.Contains(errOut.String(), "left out: ")
 			}, time.Minute, 20*time.Millisecond)
 			if strings.Contains(errOut.String(), "left out: ") {
 				t.Log(errOut.String())
@@ -103,7 +108,15 @@ func TestIncidentInterrupted(t *testing.T) {
 				assert.Empty(t, out.String())
 			}
 			assert.Contains(t, out.String(), tt.out)
-			require.Eventually(t, func() bool { return len(programs(dir)) == 0 }, 10*time.Second, 20*time.Millisecond, "programs are left")
+			require.Eventually(t, func() bool { return len(programs(dir, cmd.Process.Pid)) == 0 }, 10*time.Second, 20*time.Millisecond, "programs are left")
+			for _, b := range begun {
+				name, pid, _ := strings.Cut(b, " ")
+				require.Eventually(t, func() bool {
+					status, _ := os.ReadFile(filepath.Join("/proc", pid, "status"))
+					// One that has ended stays as a zombie where nobody waits for it.
+					return !bytes.Contains(status, []byte("Name:\t"+name+"\n")) || bytes.Contains(status, []byte("State:\tZ"))
+				}, 10*time.Second, 20*time.Millisecond, "%s is left", b)
+			}
 			left, err := os.ReadDir(dir)
 			require.NoError(t, err)
 			assert.Empty(t, left)
